@@ -51,7 +51,7 @@ if TYPE_CHECKING:  # `as` makes a name public
     from porting.verify import compare_training as compare_training
     from porting.verify import numerical_grad as numerical_grad
 
-if TYPE_CHECKING:  # not public: a package that is called, and names that programs go on to import from here
+if TYPE_CHECKING:  # not public: a package that is called, and names that programs still import from here
     from porting import bench  # noqa: F401
     from porting.adapters import load_chainer_npz, masked_accuracy, sum_over_instances  # noqa: F401
     from porting.compute_mode import ComputeMode  # noqa: F401

@@ -1,4 +1,4 @@
-"""`python -m porting` is the `porting` command."""
+"""Run the `porting` command as `python -m porting`."""
 
 from __future__ import annotations
 

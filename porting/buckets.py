@@ -1,7 +1,7 @@
-"""Sequences of many lengths as batches of few: the lengths to pad to, what the padding costs, and the padding itself.
+"""Group sequences of many lengths into batches of few: the lengths to pad to, the cost of padding, and the padding.
 
-A static graph takes one shape. So every length that sequences are padded to, a bucket, is a program that has to be
-compiled; fewer buckets cost more padding, and computing padding is a waste.
+A static graph takes one shape. So every length that sequences are padded to, a bucket, is a program to compile; fewer
+buckets cost more padding, which is wasted work.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Buckets:
         return self.lengths[place]
 
     def members(self, lengths: Sequence[int]) -> Tuple[List[int], ...]:
-        """Sort sequences into buckets: for each bucket the places of its sequences in `lengths`.
+        """Sort sequences into buckets: for each bucket the indices of its sequences in `lengths`.
 
         >>> Buckets((4, 8)).members([3, 8, 4])
         ([0, 2], [1])
@@ -51,7 +51,7 @@ class Buckets:
         return members
 
     def report(self, lengths: Sequence[int]) -> PaddingReport:
-        """Count what sequences of these lengths cost."""
+        """Count the tokens and the padding of sequences of these lengths."""
         rows = []
         for bucket, places in zip(self.lengths, self.members(lengths)):
             rows.append((bucket, len(places), sum(lengths[place] for place in places)))
@@ -60,7 +60,7 @@ class Buckets:
 
 @dataclass(frozen=True)
 class PaddingReport:
-    """How many sequences and tokens each bucket has; `rows` are (length, sequences, tokens).
+    """The sequences and tokens of each bucket; `rows` are (length, sequences, tokens).
 
     >>> print(Buckets((4, 8)).report([3, 8, 4, 5]))
     bucket  sequences  tokens  places  padding
@@ -78,7 +78,7 @@ class PaddingReport:
 
     @property
     def num_places(self) -> int:
-        """Places that are computed: tokens and padding."""
+        """The places that are computed: tokens and padding."""
         return sum(length * sequences for length, sequences, _tokens in self.rows)
 
     @property

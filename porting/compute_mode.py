@@ -1,4 +1,4 @@
-"""`ComputeMode`: the kinds of device that training programs choose between, with the numbers of configurations."""
+"""Define `ComputeMode`, the kinds of device that programs choose between, with the numbers of configurations."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class DeviceName(NamedTuple):
 
 
 class ComputeMode(enum.IntEnum):
-    """Where a program computes. The numbers are those that existing configurations store.
+    """The kind of device that a program computes on. The numbers are those that existing configurations store.
 
     >>> ComputeMode.parse("ipu:0")
     DeviceName(mode=<ComputeMode.IPU: 5>, number=0)

@@ -1,4 +1,4 @@
-"""`check_backend`: whether a module with PopTorch's API runs ported models, for those who bring one.
+"""Check whether a module with PopTorch's API runs ported models, for those who bring one: `check_backend`.
 
 Each check trains something small on the module and compares it with plain PyTorch.
 """
@@ -33,7 +33,7 @@ Batches = List[Tuple[torch.Tensor, torch.Tensor]]
 
 @dataclass(frozen=True)
 class CheckOutcome:
-    """What a check has found: `fault` is empty where the backend passed."""
+    """The result of a check: `fault` is empty where the backend passed."""
 
     name: str
     fault: str
@@ -45,10 +45,10 @@ class CheckOutcome:
 
 
 def check_backend(module: ModuleType) -> Iterator[CheckOutcome]:
-    """Try all that a backend must do on `module`, one check after the other, and yield what each has found.
+    """Run all checks of a backend on `module`, one after the other, and yield the result of each.
 
-    A check that raises has failed, with the error as its fault; the next one is tried all the same. The first looks for
-    names. Without them the others are left out.
+    A check that raises has failed, with the error as its fault; the next one runs all the same. The first looks for
+    names; without them the others are left out.
     """
     missing = list_missing_names(module, MODULE_NAMES) or list_missing_names(module.Options(), OPTIONS_NAMES)
     yield CheckOutcome("names", f"missing: {', '.join(missing)}" if missing else "")
@@ -200,7 +200,7 @@ def _check_detach() -> None:
 
 
 def _check_state() -> None:
-    """The optimizer's state comes back in torch's form, and goes on in another port."""
+    """The optimizer's state comes back in torch's form, and continues in another port."""
     model, batches = _make_model(), _make_batches()
     plain = copy.deepcopy(model)
     ported = _port(model, torch.optim.Adam(model.parameters(), lr=0.01))

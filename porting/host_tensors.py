@@ -1,4 +1,7 @@
-"""The parameters and buffers of a module, each once, and what a device cannot have of them."""
+"""List the parameters and buffers of a module, each once, and check which of them a device cannot have.
+
+Adapters, captures, ports and the simulator use it.
+"""
 
 from __future__ import annotations
 
@@ -35,10 +38,10 @@ __all__ = [
     "HostTensor",
     "are_same_bytes",
     "as_registered",
-    "find_gradient_hooks",
     "has_alias",
     "has_name",
     "host_tensors",
+    "iter_gradient_hooks",
     "list_constants",
     "list_held_buffers",
     "read_registry",
@@ -81,7 +84,7 @@ def host_tensors(model: nn.Module) -> List[HostTensor]:
 
 
 def are_same_bytes(tensor: torch.Tensor, copied: torch.Tensor) -> bool:
-    """Compare bit by bit: NaN is no news, and -0.0 is another number than 0.0."""
+    """Compare bit by bit: NaN equals NaN, and -0.0 differs from 0.0."""
     if tensor.dtype != copied.dtype or tensor.shape != copied.shape:
         return False
     kind = _OF_SIZE.get(tensor.element_size()) if tensor.is_floating_point() else None
@@ -97,7 +100,7 @@ class HeldBuffer(NamedTuple):
     tensor: torch.Tensor
 
     def is_followed_by(self, now: Any) -> bool:
-        """Tell whether a device goes on with the tensor `now` in the place of this one: they differ in values alone."""
+        """Tell whether a device can continue with the tensor `now` instead of this one: they differ in values alone."""
         if type(now) not in (torch.Tensor, type(self.tensor)):
             return False
         with DisableTorchFunctionSubclass():
@@ -107,7 +110,7 @@ class HeldBuffer(NamedTuple):
 
 
 def list_held_buffers(modules: Iterable[nn.Module]) -> List[HeldBuffer]:
-    """List the buffers of `modules` with one name; one that is exchanged is tied to its other names no longer."""
+    """List the buffers of `modules` with one name; one that is exchanged loses its tie to its other names."""
     registries = [
         read_registry(module, "_buffers") for module in modules if not isinstance(module, torch.jit.ScriptModule)
     ]
@@ -117,7 +120,7 @@ def list_held_buffers(modules: Iterable[nn.Module]) -> List[HeldBuffer]:
     return [buffer for buffer in single if not buffer.tensor.is_inference()]
 
 
-def find_gradient_hooks(hosts: Sequence[HostTensor]) -> Iterator[CaptureError]:
+def iter_gradient_hooks(hosts: Sequence[HostTensor]) -> Iterator[CaptureError]:
     """Yield C007 for each parameter with a gradient hook, which the device would not call."""
     for host in hosts:
         has_hooks = any(hooks_of(host.tensor) for hooks_of in GRADIENT_HOOKS)
@@ -133,7 +136,7 @@ def find_gradient_hooks(hosts: Sequence[HostTensor]) -> Iterator[CaptureError]:
 def refuse_shared_memory(hosts: Sequence[HostTensor], changes: Callable[[HostTensor], bool]) -> None:
     """Raise CaptureError C016 when two registered tensors share memory and the device `changes` one of them.
 
-    The device gives each its own memory, so that what happens to one would not be seen through the other.
+    The device gives each its own memory, so that a change of one would not be visible in the other.
     """
     by_storage: Dict[int, List[HostTensor]] = {}
     for host in hosts:
@@ -160,7 +163,7 @@ def refuse_shared_memory(hosts: Sequence[HostTensor], changes: Callable[[HostTen
 def has_alias(tensor: torch.Tensor) -> bool:
     """Tell whether something else refers to the memory of `tensor`: a view, an array, a value of a `state_dict`.
 
-    False where torch does not tell.
+    Returns False where torch does not report it.
     """
     if count_storage_uses is None or tensor.layout != torch.strided or tensor.device.type != "cpu":
         return False
@@ -168,7 +171,7 @@ def has_alias(tensor: torch.Tensor) -> bool:
 
 
 def _count_references(tensor: torch.Tensor) -> Tuple[int, int]:
-    """Count who refers to the memory of `tensor`: tensors, and owners of the Python object that stands for it."""
+    """Count the references to the memory of `tensor`: tensors, and owners of its Python object."""
     storage = tensor.untyped_storage()
     assert count_storage_uses is not None
     return count_storage_uses(identify_storage(storage)), sys.getrefcount(storage)
@@ -178,13 +181,13 @@ _WITHOUT_ALIAS = None if count_storage_uses is None else _count_references(torch
 
 
 def list_constants(value: object) -> List[torch.Tensor]:
-    """List the tensors and arrays that a value is, or that a list or tuple holds, as tensors that may be constants."""
+    """List the tensors and arrays that a value is, or that a list or tuple holds, as possible constants."""
     held = value if isinstance(value, (list, tuple)) and len(value) <= _MOST_TENSORS else (value,)
     return [_sample(tensor) for tensor in map(_view_array, held) if _is_constant(tensor)]
 
 
 def _view_array(value: object) -> Any:
-    """Return a tensor with the memory of an array that somebody may write to; all else as it is."""
+    """Return a tensor with the memory of an array, which may be written to; other values are returned unchanged."""
     if not isinstance(value, np.ndarray) or not value.flags.writeable:
         return value
     try:
@@ -207,7 +210,7 @@ def _sample(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _find_extent(tensor: torch.Tensor) -> Tuple[int, int]:
-    """Return the first byte of a tensor in its storage, and the first one behind it."""
+    """Return the first byte of a tensor in its storage, and the first one after it."""
     last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
     start = int(tensor.storage_offset()) * tensor.element_size()
     return start, start + (int(last) + 1) * tensor.element_size()
@@ -220,7 +223,7 @@ def read_registry(module: nn.Module, name: str) -> MutableMapping[str, Any]:
 
 
 def has_name(module: nn.Module, name: str) -> bool:
-    """Tell whether a module has something by a name that it was asked for, or the name is none of the user's."""
+    """Tell whether a module has an attribute of this name, or the name is none of the user's."""
     registries = [read_registry(module, registry) for registry in ("_parameters", "_buffers", "_modules")]
     return any(name in names for names in (*registries, vars(module))) or name.startswith(("__", "_porting"))
 
@@ -233,8 +236,8 @@ class _Registered(NamedTuple):
     buffers: Dict[str, Any]
 
 
-def _list_registered(model: nn.Module) -> Dict[str, _Registered]:
-    """List what the modules of `model` hold, by the prefix of their names; scripted ones are left out."""
+def _collect_registered(model: nn.Module) -> Dict[str, _Registered]:
+    """Return the tensors of the modules of `model` by the prefix of their names; scripted ones are left out."""
     return {
         prefix: _Registered(module, dict(read_registry(module, "_parameters")), dict(read_registry(module, "_buffers")))
         for prefix, module in walk_modules(model)
@@ -245,9 +248,9 @@ def _list_registered(model: nn.Module) -> Dict[str, _Registered]:
 def as_registered(model: nn.Module) -> Callable[[], ContextManager[None]]:
     """Return a context in which `model` has the parameters that it has now, and the buffers of modules exchanged since.
 
-    A device knows weights by their names: what took the place of one must not get the values of the former.
+    A device knows weights by their names: a tensor that replaced another must not get the other's values.
     """
-    return functools.partial(_as_before, model, _list_registered(model))
+    return functools.partial(_as_before, model, _collect_registered(model))
 
 
 @contextmanager

@@ -1,4 +1,7 @@
-"""Copies of models, and of what belongs to them: the functions that a module keeps go on to the copied layers."""
+"""Copy models and their functions, so that a function that a module keeps acts on the copied layers.
+
+Gradients, proofs and measurements of ranges use it.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +18,11 @@ __all__ = ["copy_model", "copy_together"]
 
 
 def copy_together(model: nn.Module, *parts: Any) -> Tuple[Any, ...]:
-    """Copy a model and what belongs to it, such as its loss and its optimizer, which go on belonging together.
+    """Copy a model and its companions, such as its loss and its optimizer, so that the copies belong together.
 
     `copy.deepcopy` refuses tensors that autograd has computed, which hooks leave in attributes: weight norm, pruning,
-    and the like. The copy has their values without their history. And it leaves functions as they are, whose closures
-    then run the layers of the original: those of the copy have the copied ones.
+    and the like. The copy has their values without their history. `copy.deepcopy` also keeps functions, whose closures
+    then run the layers of the original: those of this copy have the copied layers.
 
     >>> import torch
     >>> def penalize(model):
@@ -30,13 +33,13 @@ def copy_together(model: nn.Module, *parts: Any) -> Tuple[Any, ...]:
     >>> copied.weight.grad is None, model.weight.grad is None
     (False, True)
     """
-    memo = _list_computed_tensors(model)
+    memo = _collect_computed_tensors(model)
     return tuple(_copy_all((model, *parts), memo))
 
 
 def copy_model(model: nn.Module) -> nn.Module:
-    """Copy a model; what cannot be copied, such as a lock or an open file in an attribute, is the copy's as well."""
-    memo = _list_computed_tensors(model)
+    """Copy a model; attributes that cannot be copied, such as a lock or an open file, are shared with the copy."""
+    memo = _collect_computed_tensors(model)
     try:
         return _copy_all((model,), dict(memo))[0]
     except Exception:  # a user's own class may raise anything
@@ -58,7 +61,7 @@ def _copy_all(parts: Tuple[Any, ...], memo: Dict[int, Any]) -> Any:
 
 
 def _bind_again(value: object, memo: Mapping[int, Any]) -> Any:
-    """Return a function with the copies of what its closure holds; anything else as it is."""
+    """Return a function with copies of its closure's values; other objects are returned unchanged."""
     if not isinstance(value, FunctionType) or not value.__closure__:
         return value
     cells = tuple(_copy_cell(cell, memo) for cell in value.__closure__)
@@ -79,7 +82,7 @@ def _copy_cell(cell: CellType, memo: Mapping[int, Any]) -> CellType:
     return cell if copied is content else CellType(copied)
 
 
-def _list_computed_tensors(model: nn.Module) -> Dict[int, Any]:
+def _collect_computed_tensors(model: nn.Module) -> Dict[int, Any]:
     """Return a memo with detached copies of the tensors that autograd has computed."""
     attributes = [value for module in model.modules() for value in vars(module).values()]
     computed = (tensor for tensor in flatten_tensors(attributes) if not tensor.is_leaf)

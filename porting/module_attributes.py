@@ -1,4 +1,7 @@
-"""The state of modules beside their weights: plain attributes, train modes, and parameters that are not made yet."""
+"""Read the state of modules beside their weights: plain attributes, train modes, and parameters not made yet.
+
+Captures, ports and preflights use it.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +19,11 @@ from .structure import flatten_tensors
 __all__ = [
     "NOT_THE_USERS",
     "AttributesBefore",
+    "collect_plain_modules",
     "find_tensor",
     "is_hashed_by",
     "keep_attributes",
     "keep_train_modes",
-    "list_plain_modules",
     "materialise_lazy_modules",
     "switch_to_eval",
 ]
@@ -28,13 +31,13 @@ __all__ = [
 IsDeviceTensor = Callable[[torch.Tensor], bool]
 PlaceOf = Callable[[nn.Module, str, torch.Tensor], Optional[Place]]
 
-# whoever exchanges parameters restores the registries; torch's recurrent layers list their own in each `forward`
+# the code that exchanges parameters restores the registries; torch's recurrent layers list their own in each `forward`
 NOT_THE_USERS = frozenset(["_parameters", "_buffers", "_modules", "_flat_weights"])
 
 
 @contextmanager
 def keep_train_modes(modules: Iterable[nn.Module]) -> Iterator[None]:
-    """Give each of `modules` the train or eval mode back that it has now."""
+    """Restore the present train or eval mode of each of `modules` afterwards."""
     before = [(module, module.training) for module in modules]
     try:
         yield
@@ -56,8 +59,8 @@ def switch_to_eval(modules: Iterable[nn.Module]) -> Iterator[None]:
         yield
 
 
-def list_plain_modules(model: nn.Module) -> Dict[str, nn.Module]:
-    """List the modules of `model` by the prefix of their names, and what a wrapper runs without having it as a part.
+def collect_plain_modules(model: nn.Module) -> Dict[str, nn.Module]:
+    """Return the modules of `model` by the prefix of their names, with those that a wrapper runs unregistered.
 
     Scripted modules are left out: their attributes are in C++.
     """
@@ -70,7 +73,7 @@ def list_plain_modules(model: nn.Module) -> Dict[str, nn.Module]:
 
 
 class AttributesBefore:
-    """The plain attributes that `module` had, and which of them hold a tensor of the device since.
+    """The plain attributes that `module` had, to find those that hold a tensor of the device now.
 
     `prefix` precedes the names of attributes in messages.
 
@@ -93,7 +96,7 @@ class AttributesBefore:
         }
 
     def leftovers(self) -> Dict[str, torch.Tensor]:
-        """Return the device's tensors by the attributes that hold them, be it in a container."""
+        """Return the device's tensors by the attributes that hold them, also in a container."""
         found: Dict[str, torch.Tensor] = {}
         for name, value in vars(self._module).items():
             is_same = value is self._attributes.get(name, self)
@@ -107,7 +110,7 @@ class AttributesBefore:
         return found
 
     def restore(self) -> None:
-        """Give the attributes with leftovers back what they held."""
+        """Restore the attributes that hold leftovers."""
         for name in self.leftovers():
             if name not in self._attributes:
                 del vars(self._module)[name]
@@ -140,12 +143,12 @@ def keep_attributes(
 ) -> Iterator[None]:
     """Restore the attributes of all modules of `model` at the end of the context, and report C014 where it ends well.
 
-    What a call keeps for the next one would otherwise be a tensor of a finished trace for every other executable, and
-    for the host. `place_of` finds the line, given the module, the attribute and the tensor in it.
+    A value that a call keeps for the next one would otherwise be a tensor of a finished trace for every other
+    executable, and for the host. `place_of` finds the line, given the module, the attribute and the tensor in it.
     """
     noted = [
         AttributesBefore(prefix, module, is_device_tensor=is_device_tensor)
-        for prefix, module in list_plain_modules(model).items()
+        for prefix, module in collect_plain_modules(model).items()
     ]
     try:
         yield
@@ -163,7 +166,7 @@ def find_tensor(value: object, is_wanted: IsDeviceTensor) -> Optional[torch.Tens
 
 
 def make_leftover_finding(name: str, place: Optional[Place]) -> Finding:
-    """Say (C014) that the attribute `name` does not keep what `forward` put there."""
+    """Make the finding C014: the attribute `name` does not keep the value that `forward` put there."""
     return Finding(
         "C014",
         severity=Severity.WARNING,
@@ -199,5 +202,5 @@ def materialise_lazy_modules(model: nn.Module, args: Sequence[Any], kwargs: Mapp
 
 
 def is_hashed_by(module: nn.Module, value: object) -> bool:
-    """Tell whether whoever puts `module` into a set may have read `value`: the state of a metric is its hash."""
+    """Tell whether putting `module` into a set may have read `value`: the hash of a metric is that of its state."""
     return isinstance(value, torch.Tensor) and type(module).__hash__ is not nn.Module.__hash__

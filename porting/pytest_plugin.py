@@ -1,4 +1,4 @@
-"""A plugin of pytest: `assert_port_equal` proves a port in a test, and tests that need IPUs are skipped without them.
+"""Extend pytest: `assert_port_equal` proves a port in a test, and tests that need IPUs are skipped without them.
 
 pytest loads it by itself where porting is installed. Importing it loads no torch.
 """
@@ -44,7 +44,7 @@ def assert_port_equal(
 
 @functools.lru_cache(maxsize=None)
 def find_obstacle(num_ipus: int = 1) -> str:
-    """Say why tests cannot have so many IPUs; nothing if they can. `PORTING_DEVICE=sim` keeps them from IPUs."""
+    """Return the reason why tests cannot have so many IPUs, "" if they can. `PORTING_DEVICE=sim` forbids IPUs."""
     from porting.adapters.backends import find_backend
     from porting.diagnostics import DeviceError, list_names
 
@@ -63,13 +63,13 @@ def find_obstacle(num_ipus: int = 1) -> str:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the markers known."""
+    """Register the markers."""
     config.addinivalue_line("markers", "ipu: needs an IPU, and is skipped where there is none")
     config.addinivalue_line("markers", "needs_ipus(n): needs so many IPUs, and is skipped where there are fewer")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip a test that needs more IPUs than there are."""
+    """Skip a test that needs more IPUs than the machine has."""
     needed = [1] if item.get_closest_marker("ipu") is not None else []
     needed += [_read_count(item, mark) for mark in item.iter_markers("needs_ipus")]
     obstacle = find_obstacle(max(needed)) if needed else ""

@@ -36,7 +36,7 @@ _ASKS = frozenset(["get", "getattr", "hasattr", "AttributeError", "KeyError"])
 _OF_TENSORS = frozenset(dir(torch.Tensor))
 _GET_ITER = opmap["GET_ITER"]
 _CONTAINS = opmap.get("CONTAINS_OP", opmap["COMPARE_OP"])  # Python 3.8 has no instruction of its own for `in`
-# what runs without being named: by an index, an operator, a `with`
+# methods that run without being named: by an index, an operator, a `with`
 _UNNAMED = """__bool__ __contains__ __enter__ __float__ __get__ __getattr__ __getitem__ __int__ __iter__ __len__
 __mul__ __next__ __rmul__""".split()
 _OF_CUSTOM_FUNCTIONS = ("forward", "setup_context", "backward", "vjp")
@@ -56,7 +56,7 @@ def is_plain(value: object) -> bool:
 
 
 def is_same(before: object, now: object) -> bool:
-    """Tell whether a value is the one that it was: the same object, or an equal one where that can be told.
+    """Tell whether a value is unchanged: the same object, or an equal one where they can be compared.
 
     >>> is_same([1, (2,)], [1, (2,)]), is_same(torch.ones(1), torch.ones(1))
     (True, False)
@@ -79,7 +79,7 @@ def is_written(value: object) -> bool:
 
 
 class _Gone:
-    """Stands for a value that is not there any more."""
+    """Stands for a value that no longer exists."""
 
     def __repr__(self) -> str:
         return "gone"
@@ -89,7 +89,7 @@ _GONE = _Gone()
 
 
 class ReachedValue(NamedTuple):
-    """A value that a step may have read: `get(key)` is what it is now, `name` is how the user gets at it."""
+    """A value that a step may have read: `get(key)` returns the present one, `name` is the user's expression for it."""
 
     name: str
     get: Callable[[Any], Any]
@@ -98,7 +98,7 @@ class ReachedValue(NamedTuple):
     owner: int = 0
 
     def read(self) -> Any:
-        """Return what the value is now."""
+        """Return the present value."""
         try:
             return self.get(self.key)
         except Exception:  # a user's own class may raise anything
@@ -106,7 +106,7 @@ class ReachedValue(NamedTuple):
 
     @property
     def identity(self) -> Tuple[int, Any]:
-        """What tells it from all other values: what holds it, and under which key."""
+        """The identity among all values: the holder and the key."""
         if self.get is tuple or self.get is _read_cell:
             return id(self.key), None
         # a class shows what it holds by another object each time
@@ -114,7 +114,7 @@ class ReachedValue(NamedTuple):
 
     @property
     def holder(self) -> int:
-        """What `get` reads from: values of one holder are read together."""
+        """The object that `get` reads from; values of one holder are read together."""
         return id(self.key if self.get is _read_cell else getattr(self.get, "__self__", self.get))
 
 
@@ -123,7 +123,7 @@ def list_reached_values(
 ) -> List[ReachedValue]:
     """List the values that code of the user's can reach from `functions` that a step runs and `objects` that it read.
 
-    Both come with their names. Attributes of the modules that are `known` are looked after by somebody else.
+    Both come with their names. Attributes of the modules that are `known` are watched elsewhere.
 
     >>> settings = {"beta": 0.5, "epoch": 3}
     >>> def loss(output, label):
@@ -143,7 +143,7 @@ class _Walk:
     def __init__(self, known: Iterable[nn.Module]) -> None:
         self._mentioned: Set[str] = set()
         self._iterated: Set[str] = set()  # mentioned by code that goes through something
-        self._asked: Dict[CodeType, FrozenSet[str]] = {}  # what may be missing, by the code that asks for it
+        self._asked: Dict[CodeType, FrozenSet[str]] = {}  # attributes that may be missing, by the code that reads them
         self._seen: Dict[int, Any] = {id(module): module for module in known}
         self._holders: List[Tuple[str, Any, int]] = []
         self._found: Dict[Tuple[int, Any], ReachedValue] = {}
@@ -152,7 +152,7 @@ class _Walk:
         """Look into objects until no code mentions anything new, and return all values that were reached."""
         looked_at, num_mentioned = 0, 0
         while looked_at < len(self._holders) < _MOST_HOLDERS or num_mentioned < len(self._mentioned) + len(self._asked):
-            # what was looked into may hold something that is mentioned since
+            # an inspected object may hold a value that is mentioned since
             first = looked_at if num_mentioned == len(self._mentioned) + len(self._asked) else 0
             looked_at, num_mentioned = len(self._holders), len(self._mentioned) + len(self._asked)
             for name, holder, steps in self._holders[first:looked_at]:
@@ -179,16 +179,16 @@ class _Walk:
             self._holders.append((name, value, steps))
 
     def _read_function(self, name: str, function: FunctionType, steps: int) -> None:
-        """Note what the code of a function mentions; follow its globals, cells and defaults, if it is the user's."""
-        mentioned = _list_mentioned(function.__code__)
+        """Record the names in a function's code; follow its globals, cells and defaults, if it is the user's."""
+        mentioned = _collect_mentioned(function.__code__)
         self._mentioned |= mentioned
         if _iterates(function.__code__):
             self._iterated |= mentioned
         if not _is_users_file(function.__code__.co_filename):
             return
-        self._asked[function.__code__] = _list_asked(function.__code__)
+        self._asked[function.__code__] = _collect_asked(function.__code__)
         around = function.__globals__
-        for variable in (mentioned if "globals" in mentioned else _list_globals(function.__code__)) & around.keys():
+        for variable in (mentioned if "globals" in mentioned else _collect_globals(function.__code__)) & around.keys():
             self._add(variable, around.get, variable, id(around), steps)
         for variable, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
             try:
@@ -203,15 +203,15 @@ class _Walk:
             self._add(f"{name}.{attribute}", vars(function).get, attribute, id(function), steps)
 
     def _add_missing(self, name: str, get: Callable[[Any], Any], holder: object, present: Iterable[str]) -> None:
-        """Add what a holder has not got though code asks for it, a method or where the holder is named: it may come."""
+        """Add missing attributes that code reads of a holder, in a method or by the holder's name: they may appear."""
         methods = [vars(kind).values() for kind in type(holder).__mro__ if _is_users(kind)]
         codes = {each.__code__ for values in methods for each in values if isinstance(each, FunctionType)}
-        near = (t for code, t in self._asked.items() if code in codes or _last_name(name) in _list_mentioned(code))
+        near = (t for code, t in self._asked.items() if code in codes or _last_name(name) in _collect_mentioned(code))
         for asked in frozenset().union(*near).difference(present):
             self._found.setdefault((id(holder), asked), ReachedValue(f"{name}.{asked}", get, asked, None, id(holder)))
 
     def _look_into(self, name: str, holder: object, steps: int) -> None:
-        """Add what is mentioned of an object, a class, a module of Python's, a dictionary or a list."""
+        """Add the mentioned values of an object, a class, a module of Python's, a dictionary or a list."""
         if isinstance(holder, Mapping):
             self._look_into_mapping(name, holder, steps)
         elif isinstance(holder, _CONTAINERS):
@@ -236,7 +236,7 @@ class _Walk:
                     self._add(f"{name}.{mentioned}", attributes.get, mentioned, id(holder), steps)
 
     def _add_of_class(self, name: str, holder: object, kind: type, mentioned: str, steps: int) -> None:
-        """Add what the class `kind` of `holder` has by a name: a value, a method, or the value of a slot."""
+        """Add an attribute of the class `kind` of `holder`: a value, a method, or the value of a slot."""
         value = vars(kind)[mentioned]
         if hasattr(value, "__get__") and hasattr(value, "__set__") and not isinstance(value, property):
             try:
@@ -282,7 +282,7 @@ def _list_run_by_torch(value: object) -> Tuple[str, ...]:
 
 
 def _list_parts(value: object) -> Tuple[Any, ...]:
-    """List what runs when an object is called, and what that is given."""
+    """List the functions that run when an object is called, and their bound values."""
     if isinstance(value, MethodType):
         return value.__func__, value.__self__
     if isinstance(value, functools.partial):
@@ -305,7 +305,7 @@ def _is_nothing_to_follow(value: object) -> bool:
         return True
     if isinstance(value, MethodType):  # `apply` of a custom function is torch's, and its class the user's
         return _is_nothing_to_follow(value.__func__) and _is_nothing_to_follow(value.__self__)
-    if isinstance(value, functools.partial):  # what it gives to a function of a library may be the user's
+    if isinstance(value, functools.partial):  # its arguments to a function of a library may be the user's
         return str(_read(value.func, "__module__", "")).startswith("porting.")
     if isinstance(value, nn.Module) or is_written(value):
         return False
@@ -333,7 +333,7 @@ def _is_users(value: object) -> bool:
     if isinstance(value, FunctionType):
         return is_written(value) or _is_users(_read(value, "__wrapped__", None))
     if isinstance(value, (functools.partial, property, staticmethod, classmethod)):
-        return True  # what is inside is looked at by itself
+        return True  # its parts are compared by themselves
     return _is_users_class(value if isinstance(value, type) else type(value))
 
 
@@ -348,7 +348,7 @@ def _is_users_class(kind: type) -> bool:
 
 @functools.lru_cache(maxsize=1024)
 def _is_users_file(file: str) -> bool:
-    """Tell whether a user has written a file; what is installed beside torch belongs to others."""
+    """Tell whether a user has written a file; files installed beside torch belong to others."""
     return is_user_file(file) and "-packages" not in file
 
 
@@ -365,8 +365,8 @@ def _iterates(code: CodeType) -> bool:
 
 
 @functools.lru_cache(maxsize=1024)
-def _list_mentioned(code: CodeType) -> FrozenSet[str]:
-    """List the names that a function's code looks up, and its strings; those of functions inside it as well."""
+def _collect_mentioned(code: CodeType) -> FrozenSet[str]:
+    """Return the names that a function's code looks up, and its strings; those of functions inside it as well."""
     found = set(code.co_names)
     waiting = list(code.co_consts)
     while waiting:
@@ -374,25 +374,25 @@ def _list_mentioned(code: CodeType) -> FrozenSet[str]:
         if isinstance(constant, str):
             found.add(constant)
         elif isinstance(constant, CodeType):
-            found |= _list_mentioned(constant)
+            found |= _collect_mentioned(constant)
         elif isinstance(constant, (tuple, frozenset)):
             waiting += constant
     return frozenset(found)
 
 
 @functools.lru_cache(maxsize=1024)
-def _list_asked(code: CodeType) -> FrozenSet[str]:
-    """List the names that code asks for where they may be missing, as by `getattr(x, "beta", 1.0)`."""
+def _collect_asked(code: CodeType) -> FrozenSet[str]:
+    """Return the names that code reads where they may be missing, as by `getattr(x, "beta", 1.0)`."""
     inner = [constant for constant in code.co_consts if isinstance(constant, CodeType)]
     if not (_ASKS & set(code.co_names) or _CONTAINS in code.co_code[::2]):
-        return frozenset().union(*map(_list_asked, inner))
+        return frozenset().union(*map(_collect_asked, inner))
     texts = (text for text in code.co_consts if isinstance(text, str) and text.isidentifier())
     names = code.co_names if "AttributeError" in code.co_names else ()
-    return frozenset([*texts, *names]).union(*map(_list_asked, inner))
+    return frozenset([*texts, *names]).union(*map(_collect_asked, inner))
 
 
 @functools.lru_cache(maxsize=1024)
-def _list_globals(code: CodeType) -> FrozenSet[str]:
-    """List the globals that code reads: an attribute of the same name is none of them."""
+def _collect_globals(code: CodeType) -> FrozenSet[str]:
+    """Return the globals that code reads: an attribute of the same name is none of them."""
     names = (each.argval for each in get_instructions(code) if each.opname in ("LOAD_GLOBAL", "LOAD_NAME"))
-    return frozenset(names).union(*(_list_globals(each) for each in code.co_consts if isinstance(each, CodeType)))
+    return frozenset(names).union(*(_collect_globals(each) for each in code.co_consts if isinstance(each, CodeType)))

@@ -1,4 +1,7 @@
-"""Nested values with tensors inside: taken apart in one fixed order and put together again."""
+"""Flatten nested values with tensors inside, in one fixed order, and rebuild them.
+
+Adapters, ports and the simulator use it.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ _Record = TypeVar("_Record")
 
 
 class StructureAdapter:
-    """How to reach the tensors inside a user's own type; the protocol of PopTorch's `ICustomArgParser`."""
+    """Reaches the tensors inside a user's own type; this is the protocol of PopTorch's `ICustomArgParser`."""
 
     def yieldTensors(self, struct: Structure) -> Iterator[torch.Tensor]:  # noqa: N802 - the vendor's spelling
         """Yield the tensors of `struct` in a fixed order."""
@@ -65,7 +68,7 @@ def registered_adapters() -> List[Tuple[type, Any]]:
 
 def adapter_for(value: Structure) -> Optional[Any]:
     """Return the adapter registered for `value`: its exact type first, then the first base class."""
-    # asked for every value of a call, most often without any adapter
+    # runs for every value of a call, most often without any adapter
     if not _ADAPTERS or type(value) in _ADAPTERS:
         return _ADAPTERS.get(type(value))
     return next((adapter for kind, adapter in _ADAPTERS.items() if isinstance(value, kind)), None)
@@ -152,7 +155,7 @@ def find_opaque_holder(value: Structure) -> Optional[Any]:
 def rebuild(
     structure: Structure, tensors: Iterable[Any], *, replaces: Callable[[torch.Tensor], bool] = lambda _tensor: True
 ) -> Any:
-    """Put `tensors` in the places of the tensors of `structure`.
+    """Replace the tensors of `structure` by `tensors`.
 
     Everything else, and tensors that `replaces` declines, is passed on as the same object. Named tuples are rebuilt
     from their items, subclasses of dict, list and tuple by calling their class.
@@ -169,7 +172,7 @@ def rebuild(
 
 
 def outline(structure: Structure, outline_of: Callable[[torch.Tensor], Any]) -> Any:
-    """Put what `outline_of` gives in the places of the tensors, except of those inside types with an adapter.
+    """Replace tensors by the results of `outline_of`, except those inside types with an adapter.
 
     Objects of these types stay the same: an adapter may rebuild them as objects of another type.
 
@@ -229,7 +232,7 @@ def replace_fields(record: _Record, values: Mapping[str, Any]) -> _Record:
 def replace_item(container: Any, key: Any, item: object) -> Any:
     """Copy a mapping, list, tuple, named tuple or dataclass's object with `item` at `key`.
 
-    What else a subclass carries stays.
+    Other attributes of a subclass are kept.
 
     >>> replace_item(("image", 7), -1, 8), replace_item({"image": 1, "label": 7}, "label", 8)
     (('image', 8), {'image': 1, 'label': 8})

@@ -1,4 +1,4 @@
-"""`fit`: the plain training loop of a ported model, with progress bars and nothing hidden."""
+"""Train a ported model in a plain loop with progress bars: `fit`."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def fit(
     the report do; `PortOptions(debug_nan=True)` ends the training there with the line (L009). Ctrl-C stops the
     loop and leaves the model with what it has learnt. No batch at all gives NaN.
 
-    `after_call` is called with what each call returned, losses and metrics included. `after_epoch` is called with the
+    `after_call` is called with the results of each call, losses and metrics included. `after_epoch` is called with the
     number of the epoch, counted from 1, and its mean loss; it may test the model and leave it in `eval()`.
 
-    `checkpoint` is a folder that gets a checkpoint behind each epoch and, with `every`, whenever so many optimizer
-    steps have gone by; the newest `keep` stay. With `resume` a training that has ended early, however it ended, goes on
-    from the newest, in the middle of an epoch too: the losses that follow are the same bit for bit. `schedulers` are
+    `checkpoint` is a folder that gets a checkpoint after each epoch and, with `every`, after each so many optimizer
+    steps; the newest `keep` stay. With `resume` a training that has ended early, however it ended, continues from the
+    newest, in the middle of an epoch too: the losses that follow are the same bit for bit. `schedulers` are
     those that are not connected by `ported.scheduler`. See docs/checkpoints.md for what belongs to that.
 
     >>> import torch

@@ -1,4 +1,4 @@
-"""The version of this package, for modules that must not load the rest of it."""
+"""Name the version of this package, for modules that must not load the rest of it."""
 
 from __future__ import annotations
 

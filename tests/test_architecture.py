@@ -9,13 +9,14 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Dict, List, Set
+from typing import Dict, List, Set, Tuple
 
 import pytest
 import torch
 from torch import nn
 
 import porting
+from tests.names_to_be_renamed import TO_BE_RENAMED
 from tests.source_trees import parse_all
 
 ROOT = Path(__file__).parents[1]
@@ -53,6 +54,23 @@ OPEN_TO_RECIPES = {
 # Packages whose own public names recipes may use, but not the modules in them.
 DOORS_OPEN_TO_RECIPES = {"porting", "porting.adapters", "porting.compute_mode"}
 
+# A verb says what its function returns: `find_` one result or None, `list_` several in order, `make_` always something.
+NEVER_RETURNED = {
+    "find": {"Dict", "FrozenSet", "Iterator", "List", "Mapping", "Sequence", "Set", "Tuple, ..."},
+    "list": {"Dict", "FrozenSet", "Iterator", "Mapping", "None", "Optional", "Set", "bool", "int", "str"},
+    "make": {"None", "Optional"},
+}
+ALWAYS_RETURNED = {
+    "format": "str",
+    "has": "bool",
+    "is": "bool",
+    "iter": "Iterator",
+    "print": "None",
+    "warn": "None",
+}
+# named by the standard library
+OTHERS_NAMES = {"find_distributions"}
+
 
 def name_of(path: Path) -> str:
     return str(path.relative_to(ROOT))
@@ -81,6 +99,31 @@ def modules_imported_by(tree: ast.Module) -> Set[str]:
 
 def defines_something(tree: ast.Module) -> bool:
     return any(isinstance(node, (ast.FunctionDef, ast.ClassDef)) for node in ast.walk(tree))
+
+
+def kind_returned(annotation: ast.expr) -> str:
+    """Name a type without its parts, save that a tuple of any length is told from a pair."""
+    if not isinstance(annotation, ast.Subscript):
+        return ast.unparse(annotation)
+    kind, parts = ast.unparse(annotation.value), ast.unparse(annotation.slice)
+    return f"{kind}, ..." if kind == "Tuple" and parts.strip("()").endswith("...") else kind
+
+
+def list_misnamed(tree: ast.AST) -> List[Tuple[str, str]]:
+    """List the functions whose verb promises another kind of result, with the kind."""
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.returns]
+    returned = [(function.name, kind_returned(function.returns)) for function in functions]
+    return [(name, kind) for name, kind in returned if is_misnamed(name, kind)]
+
+
+def is_misnamed(name: str, kind: str) -> bool:
+    verb = "" if name.startswith("__") else name.lstrip("_").split("_")[0]
+    return kind in NEVER_RETURNED.get(verb, ()) or ALWAYS_RETURNED.get(verb, kind) != kind
+
+
+def package_of(path: Path) -> str:
+    """Name the package of a file inside of `porting`; a module of its own is its package."""
+    return path.relative_to(PACKAGE).parts[0].replace(".py", "")
 
 
 def is_open_to_recipes(module: str) -> bool:
@@ -161,6 +204,44 @@ def test_a_module_can_be_read_in_one_sitting_or_says_at_the_top_why_not():
     long = {name: len(text) for name, text in lines.items() if len(text) > MAX_LINES}
 
     assert [name for name in long if not any(line.startswith("# long because ") for line in lines[name][:20])] == []
+
+
+def test_a_verb_says_what_its_function_returns(trees):
+    misnamed = {
+        f"{name_of(path)}: {name}": kind
+        for path, tree in trees.items()
+        for name, kind in list_misnamed(tree)
+        if name not in TO_BE_RENAMED.get(package_of(path), ()) and name not in OTHERS_NAMES
+    }
+
+    assert misnamed == {}
+
+
+@pytest.mark.parametrize(
+    "signature",
+    [
+        "def find_nodes() -> List[Node]: ...",
+        "def list_nodes() -> Iterator[Node]: ...",
+        "def _make_node() -> Optional[Node]: ...",
+        "def is_node() -> Optional[bool]: ...",
+        "def find_nodes() -> Tuple[Node, ...]: ...",
+    ],
+)
+def test_a_verb_that_promises_another_kind_of_result_is_found(signature):
+    assert len(list_misnamed(ast.parse(signature))) == 1
+
+
+@pytest.mark.parametrize(
+    "signature",
+    [
+        "def find_node() -> Optional[Node]: ...",
+        "def find_ends() -> Tuple[Node, Node]: ...",
+        "def list_nodes() -> Sequence[Node]: ...",
+        "def _iter_nodes() -> Iterator[Node]: ...",
+    ],
+)
+def test_a_verb_that_keeps_its_promise_is_not_found(signature):
+    assert list_misnamed(ast.parse(signature)) == []
 
 
 def test_the_version_is_written_down_once():

@@ -8,7 +8,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from porting.diagnostics import CaptureError
-from porting.host_tensors import find_gradient_hooks, host_tensors, refuse_shared_memory, walk_modules
+from porting.host_tensors import host_tensors, iter_gradient_hooks, refuse_shared_memory, walk_modules
 
 
 def test_parameters_come_first_and_a_shared_one_once_with_all_names():
@@ -33,7 +33,7 @@ def test_a_parameter_with_a_gradient_hook_is_refused_by_name():
     model = nn.Linear(2, 2)
     model.bias.register_hook(lambda gradient: gradient)
 
-    found = list(find_gradient_hooks(host_tensors(model)))
+    found = list(iter_gradient_hooks(host_tensors(model)))
 
     assert [error.finding.code for error in found] == ["C007"]
     assert "`bias`" in found[0].finding.message

@@ -10,10 +10,10 @@ from torch import nn
 
 from porting.diagnostics import Place
 from porting.module_attributes import (
+    collect_plain_modules,
     find_tensor,
     keep_attributes,
     keep_train_modes,
-    list_plain_modules,
     switch_to_eval,
 )
 
@@ -101,11 +101,11 @@ def test_what_torchs_own_hooks_compute_is_restored_without_a_word():
 def test_the_module_behind_a_wrapper_is_looked_at_too():
     wrapper, inner = nn.Identity(), Keeping()
     wrapper._porting_model = SimpleNamespace()
-    assert list(list_plain_modules(wrapper).values()) == [wrapper]
+    assert list(collect_plain_modules(wrapper).values()) == [wrapper]
 
     wrapper.__dict__["_porting_model"] = inner
 
-    assert list(list_plain_modules(wrapper).values()) == [inner]
+    assert list(collect_plain_modules(wrapper).values()) == [inner]
 
 
 def test_only_wanted_tensors_are_found():

@@ -1,4 +1,4 @@
-"""Modules under the names that programs import: `poptorch` and its companions resolve to parts of this package.
+"""Provide modules under the names that programs import: `poptorch` and its companions become parts of this package.
 
 One object has two names, nothing is loaded twice: `poptorch.optim` is `porting.simulator.optim`, so classes are the
 same whichever name they were reached by, and pickles name the place where a class is really defined. Nothing is
@@ -38,9 +38,9 @@ _TOLD = "PORTING_STAND_INS"
 
 
 def install_aliases(*, replace: Mapping[str, str], provide: Mapping[str, str]) -> None:
-    """Let imports find aliases in this process: `replace` wins over what is installed, `provide` fills what is missing.
+    """Let imports find aliases in this process: `replace` wins over installed modules, `provide` adds missing ones.
 
-    Both map a top-level name to the module behind it. Installing the same aliases again changes nothing.
+    Both map a top-level name to its module. Installing the same aliases again changes nothing.
 
     >>> install_aliases(replace={}, provide={"sums": "math"})
     >>> import sums, math
@@ -55,7 +55,7 @@ def install_aliases(*, replace: Mapping[str, str], provide: Mapping[str, str]) -
 
 
 def stand_for(alias: str, module: str) -> None:
-    """Let `alias`, a package that is being imported, be the package `module`, with all that is in it.
+    """Let `alias`, a package that is being imported, be the package `module`, with all its modules.
 
     A file that is found by two paths would otherwise be two modules, and the classes of one no classes of the other.
     """
@@ -67,7 +67,7 @@ class AliasFinder:
     """Finds modules under their other names, and the vendor's version for `importlib.metadata`."""
 
     def __init__(self, *, replace: Mapping[str, str], provide: Mapping[str, str]) -> None:
-        """Take top-level names and the modules behind them."""
+        """Map top-level names to their modules."""
         self._replace = dict(replace)
         self._provide = dict(provide)
 
@@ -78,7 +78,7 @@ class AliasFinder:
     def find_spec(
         self, fullname: str, path: Optional[Sequence[str]] = None, target: Optional[ModuleType] = None
     ) -> Optional[ModuleSpec]:
-        """Return how to get the module behind an alias; None for other names, and where there is no such module."""
+        """Return the import spec of an alias's module; None for other names, and where there is no such module."""
         name = self._find_real_name(fullname)
         if name is None:
             return None
@@ -102,12 +102,12 @@ class AliasFinder:
             return self._provide[top] + dot + rest if is_alias else None
         others = [finder for finder in sys.meta_path if not isinstance(finder, AliasFinder)]
         specs = (finder.find_spec(top, None) for finder in others if hasattr(finder, "find_spec"))
-        # a folder without an `__init__.py` would give way to a package that is installed, so it does here
+        # an installed package has precedence over a folder without an `__init__.py`, and so it has here
         is_installed = any(spec is not None and spec.loader is not None and spec.origin is not None for spec in specs)
         return None if is_installed else self._provide[top]
 
     def find_distributions(self, context: DistributionFinder.Context) -> Iterator[Any]:
-        """Give the vendor's module a version while it is replaced; it is in no list of what is installed."""
+        """Give the vendor's module a version while it is replaced; no list of installed packages has it."""
         if context.name in self._replace:
             distribution = importlib.import_module("porting.aliases.distribution")
             yield distribution.AliasedDistribution(context.name, self._replace[context.name])
@@ -117,7 +117,7 @@ class AliasFinder:
 
 
 class _AliasLoader:
-    """Hands out the module behind an alias as it is, loading it under its own name if need be."""
+    """Returns the module of an alias itself, loading it under its own name if need be."""
 
     def __init__(self, real: ModuleSpec) -> None:
         self._real = real
@@ -127,7 +127,7 @@ class _AliasLoader:
         module = importlib.import_module(self._real.name)
         self._own_spec = module.__spec__
         if spec.name in COMPANIONS:
-            # said once, in whichever process comes first
+            # announced once, in whichever process comes first
             told: List[str] = os.environ.get(_TOLD, "").split()
             if spec.name not in told and this_instance().index == 0:
                 fact = f"simulated: `{spec.name}` is not installed; a stand-in, {self._real.name}, answers for it"
@@ -140,7 +140,7 @@ class _AliasLoader:
         module.__spec__ = self._own_spec
 
     def __getattr__(self, name: str) -> Any:
-        """Answer what tools ask of a loader (source, code, resources) as the module's own loader does."""
+        """Read the attributes that tools use of a loader (source, code, resources) from the module's own loader."""
         if name.startswith("__"):
             raise AttributeError(name)
         method = getattr(self._real.loader, name)

@@ -1,4 +1,4 @@
-"""A distribution for `importlib.metadata` of a module whose name an alias took: its version, and no files."""
+"""Describe to `importlib.metadata` a module whose name an alias took: a distribution with a version, and no files."""
 
 from __future__ import annotations
 
@@ -32,5 +32,5 @@ class AliasedDistribution(importlib.metadata.Distribution):
         return f"Metadata-Version: 2.1\nName: {self._called}\nVersion: {version}\n"
 
     def locate_file(self, path: Union[str, os.PathLike[str]]) -> Path:
-        """Return where a file of the distribution would be."""
+        """Return the path that a file of the distribution would have."""
         return Path(__file__).parent / path

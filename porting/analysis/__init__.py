@@ -1,1 +1,1 @@
-"""What a captured step says about a port: its operators, types, shapes and gradients, as findings; nothing is run."""
+"""Check a captured step without running it: its operators, types, shapes and gradients; the results are findings."""

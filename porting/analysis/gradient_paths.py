@@ -1,4 +1,7 @@
-"""Which parameters of a captured training step get a gradient: those that a path leads to, back from the loss."""
+"""Find the parameters of a captured training step that get no gradient: no path leads to them from the loss.
+
+The step checks run it.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,13 @@ from ..capture import StepGraph
 from ..capture.graph_flow import ValueFlow, output_nodes, tensor_memory, written_nodes
 from ..diagnostics import Finding, list_names, say_number
 
-__all__ = ["find_gradient_faults", "list_parameters_without_gradient"]
+__all__ = ["iter_gradient_faults", "list_parameters_without_gradient"]
 
 _MOST_NAMES = 5
 
 
-def find_gradient_faults(graph: StepGraph) -> Iterator[Finding]:
-    """Yield L003 where nothing trainable leads to the loss, else L020 for the parameters that nothing leads to."""
+def iter_gradient_faults(graph: StepGraph) -> Iterator[Finding]:
+    """Yield L003 where no trainable parameter reaches the loss, else L020 for the parameters that do not reach it."""
     if graph.mode != "training" or not graph.has_loss:
         return
     trainable = [info.name for info in graph.parameters if info.requires_grad]

@@ -1,7 +1,8 @@
-"""What float16 can hold of a training step's values, as they were measured: too large, too small, and the scale to use.
+"""Judge whether float16 can hold a training step's measured values: too large, too small, and the scale to use.
 
-float16 ends at 65,504, and below 6e-8 it has only zero. Gradients are small: they are multiplied with the loss by a
-loss scaling, a power of two, and the optimizer divides by it again.
+Preflights and proofs in half precision use it. float16 ends at 65,504, and below 6e-8 it has only zero. Gradients are
+small: the loss, and with it each gradient, is multiplied by a loss scaling, a power of two, and the optimizer divides
+by it again.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Iterator, List, Optional, Sequence
 
 from ..diagnostics import Finding, list_names
 
-__all__ = ["LARGEST_HALF", "SMALLEST_HALF", "MeasuredModule", "advise_loss_scaling", "find_range_faults"]
+__all__ = ["LARGEST_HALF", "SMALLEST_HALF", "MeasuredModule", "advise_loss_scaling", "iter_range_faults"]
 
 LARGEST_HALF = 65504.0
 """The largest number of float16."""
@@ -31,7 +32,7 @@ _FEW = 0.01
 class MeasuredModule:
     """The magnitudes of one module's outputs and of their gradients on a real batch, in float32.
 
-    `largest_value` and `largest_gradient` are 0.0 where there are none, and infinite where something is not finite.
+    `largest_value` and `largest_gradient` are 0.0 where there are none, and infinite where a value is not finite.
     `lost_gradients` is the share of the gradients other than zero that float16 rounds to zero, `lost_values` that of
     the outputs; `overflowing_values` and `overflowing_gradients` are the shares of those beyond its end.
     """
@@ -59,7 +60,7 @@ def advise_loss_scaling(modules: Sequence[MeasuredModule]) -> Optional[float]:
     return max(1.0, min(_LARGEST_SCALE, 2.0 ** math.floor(math.log2(LARGEST_HALF / _HEADROOM / max(gradients)))))
 
 
-def find_range_faults(modules: Sequence[MeasuredModule]) -> Iterator[Finding]:
+def iter_range_faults(modules: Sequence[MeasuredModule]) -> Iterator[Finding]:
     """Yield P020 for modules whose values or gradients float16 cannot hold, and P021 for gradients that it loses."""
     for what, largest in (("output", "largest_value"), ("gradient", "largest_gradient")):
         beyond = [module for module in modules if getattr(module, largest) > LARGEST_HALF]

@@ -1,4 +1,7 @@
-"""Modules that are the last to read what they get: whether they write their result in its place is all the same."""
+"""Find modules that are the last to read their input; they may write their result in its place.
+
+Ports use it to judge frozen values.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,13 @@ import torch
 from ..capture import StepGraph
 from ..capture.graph_flow import tensor_memories, tensor_memory
 
-__all__ = ["find_last_readers"]
+__all__ = ["collect_last_readers"]
 
 
-def find_last_readers(graph: StepGraph) -> Set[str]:
-    """Return the paths of modules all of whose operators get tensors of the step that nothing reads after them.
+def collect_last_readers(graph: StepGraph) -> Set[str]:
+    """Return the paths of modules whose operators all read tensors of the step that nothing reads after them.
 
-    What enters the step belongs to others, so that a module which gets it is none of them.
+    The step's inputs belong to the caller, so that a module which reads one is not listed.
     """
     entering = tensor_memories(graph.placeholders)
     places = {node: place for place, node in enumerate(graph.graph.nodes)}

@@ -1,4 +1,4 @@
-"""What a step loses because the device has no double precision."""
+"""Report what a step loses because the device has no double precision. The step checks run it."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import torch
 from ..capture import StepGraph
 from ..diagnostics import Finding, list_names, say_number
 
-__all__ = ["find_narrowing"]
+__all__ = ["iter_narrowed_values"]
 
 _MOST_NAMES = 5
 
 
-def find_narrowing(graph: StepGraph) -> Iterator[Finding]:
-    """Yield C044 for what is of double precision in a step: parameters, buffers, inputs, and results of operators."""
+def iter_narrowed_values(graph: StepGraph) -> Iterator[Finding]:
+    """Yield C044 for tensors of double precision in a step: parameters, buffers, inputs, and results of operators."""
     wide = [f"{info.kind} {info.name}" for info in graph.entering if info.host_dtype == torch.float64]
     if wide:
         yield _make_narrowing(f"{say_number(len(wide), 'tensor')} of the step: {list_names(wide, most=_MOST_NAMES)}")

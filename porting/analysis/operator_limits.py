@@ -16,9 +16,9 @@ __all__ = ["LIMITS", "PARTIAL", "OperatorCall", "check_write"]
 
 @dataclass(frozen=True)
 class OperatorCall:
-    """One operator of a captured graph and what it is called with.
+    """One operator of a captured graph and its arguments.
 
-    `follows_fault` says that its shapes come from an example, in a capture that went on after a fault.
+    `follows_fault` means that its shapes come from an example, in a capture that continued after a fault.
     """
 
     node: torch.fx.Node
@@ -28,8 +28,8 @@ class OperatorCall:
     needs_gradient: bool
     follows_fault: bool = False
 
-    def list_tensors(self) -> Iterator[torch.Tensor]:
-        """Give the tensors among the arguments, as their shape rules see them."""
+    def iter_tensors(self) -> Iterator[torch.Tensor]:
+        """Yield the tensors among the arguments, as their shape rules see them."""
         for node in self.node.all_input_nodes:
             value = node.meta.get("val")
             if isinstance(value, torch.Tensor):
@@ -111,9 +111,9 @@ def _check_matrix_norm(call: OperatorCall) -> Optional[str]:
 
 
 def _check_bitwise(call: OperatorCall) -> Optional[str]:
-    if any(tensor.dtype in (torch.int8, torch.uint8) for tensor in call.list_tensors()):
+    if any(tensor.dtype in (torch.int8, torch.uint8) for tensor in call.iter_tensors()):
         return f"aten::{call.name}: Poplar does not support binary operations on 8-bit integral types."
-    if any(tensor.dtype.is_floating_point for tensor in call.list_tensors()):
+    if any(tensor.dtype.is_floating_point for tensor in call.iter_tensors()):
         name = next(word for word in ("xor", "and", "or", "not") if word in call.name)
         return f"Bitwise-{name} operator supports only bool and integer types"
     return None

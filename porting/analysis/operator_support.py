@@ -1,4 +1,7 @@
-"""The operators of a captured step against those of the device: what it lacks, refuses in this form, or has in part."""
+"""Compare the operators of a captured step with the device's: some are missing, refused in this form, or partial.
+
+The simulator, preflights and the step checks use it.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +23,10 @@ from .operator_table import OperatorTable, read_function_table, read_operator_ta
 __all__ = [
     "EXPRESS_OTHERWISE",
     "RefusedCall",
-    "find_operator_faults",
+    "collect_attention",
     "find_refused_call",
-    "list_attention",
-    "list_calls",
+    "iter_calls",
+    "iter_operator_faults",
 ]
 
 EXPRESS_OTHERWISE = "express it with other operators, or compute it on the host outside `forward`"
@@ -32,9 +35,9 @@ EXPRESS_OTHERWISE = "express it with other operators, or compute it on the host 
 
 @dataclass(frozen=True)
 class RefusedCall:
-    """A call that the device refuses: of the operator `name`, which it lacks, or has otherwise than in this form.
+    """A call that the device refuses: it lacks the operator `name`, at all or in this form.
 
-    `message` is what PopTorch says of the form; empty for an operator that is lacking.
+    `message` is PopTorch's message about the form; empty for a missing operator.
     """
 
     node: torch.fx.Node
@@ -44,21 +47,21 @@ class RefusedCall:
     in_ports: bool
 
 
-def list_attention(model: nn.Module) -> FrozenSet[str]:
+def collect_attention(model: nn.Module) -> FrozenSet[str]:
     """List the modules of `model` that are torch's own attention, by name."""
     return frozenset(name for name, module in model.named_modules() if isinstance(module, nn.MultiheadAttention))
 
 
-def list_calls(graph: StepGraph) -> Iterator[OperatorCall]:
-    """Yield the operators of `graph` in their order with what they are called with, those in bodies after the loop."""
+def iter_calls(graph: StepGraph) -> Iterator[OperatorCall]:
+    """Yield the operators of `graph` in their order with their arguments, those of bodies after the loop."""
     flow = ValueFlow.of(graph)
     after_fault: Set[torch.fx.Node] = set()
-    for node in _list_nodes(graph.graph):
+    for node in _iter_nodes(graph.graph):
         flow.visit(node)
         is_refused = "is_refused" in node.meta
         if is_refused or (after_fault and not after_fault.isdisjoint(node.all_input_nodes)):
             after_fault.add(node)
-        # a fault of the capture has been told, and the operator stands for another one
+        # a fault of the capture has been reported, and the operator stands for another one
         if isinstance(node.target, OpOverload) and not is_refused:
             yield _make_call(node, node.target, flow, follows_fault=node in after_fault)
 
@@ -80,11 +83,11 @@ def find_refused_call(call: OperatorCall, *, attention: Collection[str] = ()) ->
     return RefusedCall(node, lacking, "", table.find_remedy(lacking) or EXPRESS_OTHERWISE, in_ports)
 
 
-def find_operator_faults(graph: StepGraph, *, attention: Collection[str] = ()) -> Iterator[Finding]:
+def iter_operator_faults(graph: StepGraph, *, attention: Collection[str] = ()) -> Iterator[Finding]:
     """Yield C017 for each place of an operator that the device refuses, and C041 for one that it has in part."""
     table = read_operator_table()
     told = set()
-    for call in list_calls(graph):
+    for call in iter_calls(graph):
         refused = find_refused_call(call, attention=attention)
         note = None if refused is not None else _find_restriction(call)
         name = refused.name if refused is not None else call.name
@@ -116,19 +119,19 @@ def find_operator_faults(graph: StepGraph, *, attention: Collection[str] = ()) -
 
 
 def _quote_vendor(name: str) -> Iterator[str]:
-    """Give what the vendor's documents say of an operator by the name of its function, if they say anything."""
+    """Quote the vendor's documents about an operator, by the name of its function, if they mention it."""
     functions = read_function_table()
     path = f"linalg.{name[7:]}" if name.startswith("linalg_") else name
     entries = [functions.get(f"{module}.{path}") for module in ("torch", "torch.nn.functional", "torch.Tensor")]
     yield from (f"the vendor says: {entry.note.rstrip('.')}" for entry in entries if entry is not None and entry.note)
 
 
-def _list_nodes(graph: torch.fx.Graph) -> Iterator[torch.fx.Node]:
+def _iter_nodes(graph: torch.fx.Graph) -> Iterator[torch.fx.Node]:
     """Yield the nodes of `graph` in their order, those in the bodies of a loop or branch after it."""
     for node in graph.nodes:
         yield node
         for body in bodies_of(node):
-            yield from _list_nodes(body.graph)
+            yield from _iter_nodes(body.graph)
 
 
 def _make_call(node: torch.fx.Node, operator: OpOverload, flow: ValueFlow, *, follows_fault: bool) -> OperatorCall:
@@ -161,7 +164,7 @@ def _find_refusal(call: OperatorCall, table: OperatorTable) -> Optional[str]:
 
 
 def _find_lacking(call: OperatorCall, table: OperatorTable) -> Optional[str]:
-    """Return the name of the operator behind `call` that the device lacks; constants are folded on the host."""
+    """Return the name of the operator of `call` that the device lacks; constants are folded on the host."""
     # an in-place operator is lacking where its other form is; `__xor__` is no in-place operator
     name = call.name.rstrip("_") if not call.name.startswith("__") else call.name
     if call.is_constant(call.node):
@@ -175,4 +178,4 @@ def _find_lacking(call: OperatorCall, table: OperatorTable) -> Optional[str]:
     if name == "pad" and call.arguments["mode"] == "reflect" and len(call.arguments["pad"]) > 4:
         return "reflection_pad3d"
     is_xor = name in ("bitwise_xor", "__xor__", "__ixor__")
-    return "bitwise_xor" if is_xor and all(tensor.dtype == torch.bool for tensor in call.list_tensors()) else None
+    return "bitwise_xor" if is_xor and all(tensor.dtype == torch.bool for tensor in call.iter_tensors()) else None

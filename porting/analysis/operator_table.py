@@ -1,7 +1,8 @@
-"""The operators of the device, as data for each version of its software (`operators-3.4.json`).
+"""Read the table of the device's operators, which is data for each version of its software (`operators-3.4.json`).
 
-`operators` are torch's own, by the names that a captured graph has for them; `functions` are what programs call, with
-what the vendor says of each; `refused_forms` are words of refusals of operators that are there otherwise.
+`operator_support` uses it. `operators` are torch's own, by the names that a captured graph has for them; `functions`
+are those that programs call, with the vendor's notes; `refused_forms` are the messages that refuse some forms of
+operators that the device has.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ DEFAULT_VERSION = "3.4"
 
 @dataclass(frozen=True)
 class OperatorEntry:
-    """What the device does about an operator or function: `status` is "supported", "partial" or "unsupported".
+    """The device's support of an operator or function: `status` is "supported", "partial" or "unsupported".
 
-    `remedy` is what to write instead, if anything is known; `in_ports` says that `to_ipu` computes it by others.
+    `remedy` is the code to write instead, if known; `in_ports` means that `to_ipu` computes it by other operators.
     Without `gradient` it is for inference alone.
     """
 
@@ -43,7 +44,7 @@ class OperatorEntry:
 
 @dataclass(frozen=True)
 class RefusedForm:
-    """What to do about refusals with these `words`."""
+    """The remedy for refusals with these `words`."""
 
     words: str
     remedy: str = ""
@@ -52,7 +53,7 @@ class RefusedForm:
 
 @dataclass(frozen=True)
 class OperatorTable:
-    """All that is known of one version of the device's software."""
+    """The tables of one version of the device's software."""
 
     software: str
     operators: Mapping[str, OperatorEntry]
@@ -68,7 +69,7 @@ class OperatorTable:
         return entry is not None and entry.status == "unsupported"
 
     def find_remedy(self, name: str, message: str = "") -> str:
-        """Return what to write instead of an operator, or of the form of it that `message` refuses; may be empty."""
+        """Return the code to write instead of an operator, or of the form that `message` refuses; may be empty."""
         form = next((form for form in self.refused_forms if form.remedy and form.words in message), None)
         if message and form is not None:
             return form.remedy
@@ -76,7 +77,7 @@ class OperatorTable:
         return "" if entry is None else entry.remedy
 
     def is_computed_in_ports(self, name: str, message: str = "") -> bool:
-        """Tell whether `to_ipu` computes an operator, or the form of it that `message` refuses, by others."""
+        """Tell whether `to_ipu` computes an operator, or the form that `message` refuses, by other operators."""
         if message:
             return any(form.in_ports and form.words in message for form in self.refused_forms)
         entry = self.operators.get(name)
@@ -100,7 +101,7 @@ def read_operator_table(version: str = DEFAULT_VERSION) -> OperatorTable:
 
 @functools.lru_cache(maxsize=None)
 def read_function_table(version: str = DEFAULT_VERSION) -> Mapping[str, OperatorEntry]:
-    """Read what the device has of the functions and modules that programs name; FileNotFoundError as above.
+    """Read the device's support of functions and modules that programs name; FileNotFoundError as above.
 
     >>> read_function_table()["torch.linalg.svd"].status
     'unsupported'

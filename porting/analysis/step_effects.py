@@ -1,4 +1,7 @@
-"""What a step does besides computing its outputs: inputs that it writes to, and random numbers that it draws."""
+"""Report what a step does besides computing its outputs: it writes to inputs, or draws random numbers.
+
+The step checks run it.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,13 @@ from ..capture import StepGraph
 from ..capture.graph_flow import is_random, tensor_memory, written_nodes
 from ..diagnostics import Finding, list_names, say_number
 
-__all__ = ["find_random_numbers", "find_written_inputs"]
+__all__ = ["iter_random_numbers", "iter_written_inputs"]
 
 _MOST_NAMES = 4
 
 
-def find_written_inputs(graph: StepGraph) -> Iterator[Finding]:
-    """Yield C045 for each input that `forward` writes to, at the line that does."""
+def iter_written_inputs(graph: StepGraph) -> Iterator[Finding]:
+    """Yield C045 for each input that `forward` writes to, at the writing line."""
     if not graph.mutated_inputs:
         return
     first = len(graph.parameters) + len(graph.buffers)
@@ -34,8 +37,8 @@ def find_written_inputs(graph: StepGraph) -> Iterator[Finding]:
         )
 
 
-def find_random_numbers(graph: StepGraph) -> Iterator[Finding]:
-    """Yield C042, once, for a step that draws random numbers: which modules do, and from where."""
+def iter_random_numbers(graph: StepGraph) -> Iterator[Finding]:
+    """Yield C042, once, for a step that draws random numbers, with the modules and their lines."""
     drawing = [node for node in graph.graph.nodes if is_random(node)]
     if not drawing:
         return

@@ -1,4 +1,4 @@
-"""Values of a model's own tensors that the device's 32 bits cannot hold; needs no capture, and so no new torch."""
+"""Find values of a model's own tensors that the device's 32 bits cannot hold; needs no capture, and so no new torch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from ..diagnostics import Finding, PortingError
 from ..host_tensors import HostTensor
 
-__all__ = ["find_wide_state", "refuse_wide_state"]
+__all__ = ["iter_wide_state", "refuse_wide_state"]
 
 _RANGES = {
     torch.int64: (torch.iinfo(torch.int32).min, torch.iinfo(torch.int32).max),
@@ -18,17 +18,17 @@ _RANGES = {
 _NARROW = {torch.int64: "int32", torch.float64: "float32"}
 
 
-def find_wide_state(hosts: Sequence[HostTensor]) -> Iterator[Finding]:
-    """Yield C043 for each parameter or buffer with a value that is another one in the device's 32 bits.
+def iter_wide_state(hosts: Sequence[HostTensor]) -> Iterator[Finding]:
+    """Yield C043 for each parameter or buffer with a value that changes in the device's 32 bits.
 
-    Infinite and missing values stay what they are; tensors without values are passed over.
+    Infinite values and NaN do not change; tensors without values are skipped.
 
     >>> hosts = [HostTensor("ids", "buffer", torch.tensor([2**40]), ("ids",))]
-    >>> [finding.code for finding in find_wide_state(hosts)]
+    >>> [finding.code for finding in iter_wide_state(hosts)]
     ['C043']
     """
     for host in hosts:
-        # a wide tensor is rare: nothing of the others is looked at
+        # a wide tensor is rare: the others are not read
         if host.tensor.dtype not in _RANGES or not _has_values(host.tensor):
             continue
         values = host.tensor.detach()
@@ -47,8 +47,8 @@ def find_wide_state(hosts: Sequence[HostTensor]) -> Iterator[Finding]:
 
 
 def refuse_wide_state(hosts: Sequence[HostTensor]) -> None:
-    """Raise PortingError C043 for tensors of a model with values that the device cannot hold; all of them in one."""
-    found: List[Finding] = list(find_wide_state(hosts))
+    """Raise one PortingError C043 for all tensors of a model with values that the device cannot hold."""
+    found: List[Finding] = list(iter_wide_state(hosts))
     if found:
         first, others = found[0], [str(finding.message) for finding in found[1:]]
         raise PortingError.of("C043", message=first.message, notes=(*first.notes, *others), help=first.help)

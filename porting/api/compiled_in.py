@@ -34,7 +34,7 @@ from ..reached_values import ReachedValue, is_plain, is_same, is_written, list_r
 from ..torch_insides.modes import DisableTorchFunctionSubclass
 from ..torch_insides.modules import list_forward_hooks
 from ..torch_insides.tensors import GRADIENT_HOOKS, read_version
-from .frozen_checks import describe_change, find_last_readers
+from .frozen_checks import collect_last_readers, describe_change
 from .model_structure import ModelStructure, StructureShare, requires_grad
 from .port import Port, PortFindings, list_modules_by_prefix
 from .watches import note_reads
@@ -89,7 +89,7 @@ class CompiledIn:
             attributes = {id(vars(module)) for _prefix, module in self._modules}
             values = [e for e in values if not isinstance(e.value, torch.Tensor) or _find_owner(e) in attributes]
         layers = {id(vars(module)) for _prefix, module in self._modules if type(module).__module__.startswith("torch.")}
-        last = set() if step is None else find_last_readers(step.graph)
+        last = set() if step is None else collect_last_readers(step.graph)
         values = [each for each in values if each.name not in allowed]
         settings = [each for each in values if _find_owner(each) in layers]
         own = [each for each in values if _find_owner(each) not in layers]

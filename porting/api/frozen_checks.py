@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..capture import StepGraph
     from ..capture.frozen_values import FrozenValue
 
-__all__ = ["describe_change", "find_last_readers", "list_frozen_findings", "say_frozen_values"]
+__all__ = ["collect_last_readers", "describe_change", "list_frozen_findings", "say_frozen_values"]
 
 _IF_MEANT = "if it is meant to stay as it is: `PortOptions(frozen=['{}'])`"
 _MOST_FINDINGS = 5
@@ -119,10 +119,10 @@ def _run_again(
     return found, changes, failure
 
 
-def find_last_readers(graph: StepGraph) -> Set[str]:
+def collect_last_readers(graph: StepGraph) -> Set[str]:
     """Name the settings `inplace` that change no result: of activations whose input nobody reads after them."""
     # what nobody reads afterwards may be written to; with IPUs there is no capture, nor the torch that it wants
-    paths = importlib.import_module("porting.analysis.last_readers").find_last_readers(graph)
+    paths = importlib.import_module("porting.analysis.last_readers").collect_last_readers(graph)
     return {f"{path}.inplace" for path in paths}
 
 

@@ -11,7 +11,7 @@ import torch
 from ..adapters.backend_protocol import BackendOptimizer, Executor
 from ..diagnostics import CaptureError, DeviceError, Finding, OptionError, caller_place, notify
 from ..diagnostics.places import is_user_file
-from ..host_tensors import find_gradient_hooks, host_tensors
+from ..host_tensors import host_tensors, iter_gradient_hooks
 from ..torch_insides.modes import DisableTorchFunctionSubclass
 from ..torch_insides.modules import (
     EVERY_BACKWARD_HOOK,
@@ -103,7 +103,7 @@ def _list_trainable(port: Port) -> List[str]:
 
 def refuse_hooks(port: Port) -> None:
     """Raise CaptureError C007 for a backward hook of a parameter, of a module, of the loss or of all modules."""
-    for error in find_gradient_hooks(host_tensors(port.wrapped)):
+    for error in iter_gradient_hooks(host_tensors(port.wrapped)):
         raise error
     for name, module in name_modules(port):
         if not isinstance(module, torch.jit.ScriptModule) and (

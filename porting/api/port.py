@@ -11,7 +11,7 @@ from ..adapters import Backend, LossInForward
 from ..adapters.backend_protocol import CompiledStep
 from ..diagnostics import Finding, Severity, caller_place, notify
 from ..host_tensors import HostTensor, host_tensors, walk_modules
-from ..module_attributes import list_plain_modules
+from ..module_attributes import collect_plain_modules
 from ..options import PortOptions, to_poptorch
 
 __all__ = [
@@ -132,12 +132,13 @@ def list_modules_by_prefix(port: Port) -> List[Tuple[str, nn.Module]]:
     """List the modules whose `forward` a step runs, the model's and the losses', with their attributes' prefix."""
     wrapper = getattr(port.model, "_porting_prefix", "")  # the user's model may be in one of this package's
     found = [
-        (prefix[len(wrapper) * prefix.startswith(wrapper) :], m) for prefix, m in list_plain_modules(port.model).items()
+        (prefix[len(wrapper) * prefix.startswith(wrapper) :], m)
+        for prefix, m in collect_plain_modules(port.model).items()
     ]
     for name, module in _list_losses(port, ""):
         if isinstance(module, nn.Module):
             prefix = f"loss.{name}." if name else "loss."
-            found += [(prefix + inner, item) for inner, item in list_plain_modules(module).items()]
+            found += [(prefix + inner, item) for inner, item in collect_plain_modules(module).items()]
     return found
 
 

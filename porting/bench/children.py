@@ -18,7 +18,7 @@ from porting.bench.layout_copies import LayoutCopies, SideCopies
 from porting.bench.processes import Child, ChildError
 from porting.bench.workloads import Source
 from porting.support.bound_process import make_environment
-from porting.support.interleaved import take_turns
+from porting.support.interleaved import run_interleaved
 from porting.support.plain_data import read_plain
 
 __all__ = [
@@ -151,10 +151,10 @@ def measure_start_up(source: Source, settings: BenchSettings) -> StartUp:
 
         sides = {"eager": lambda: start("eager"), "ported": lambda: start("ported")}
         try:
-            take_turns(sides, rounds=1)
+            run_interleaved(sides, rounds=1)
             caches = [str(Path(folder) / str(run)) for run in range(settings.cold_starts)]
             cold = [start("ported", source.with_cache(cache)) for cache in caches]
-            runs = {**take_turns(sides, rounds=settings.start_up_runs), "cold": cold}
+            runs = {**run_interleaved(sides, rounds=settings.start_up_runs), "cold": cold}
         except ChildError as failure:
             return StartUp(reason=str(failure))
     figures: Dict[str, Any] = {
@@ -246,7 +246,7 @@ def measure_curve(source: Source, settings: BenchSettings, *, engine: str, steps
             steps = [mark for mark in marks if mark <= num_calls * steps_per_call] or marks[:1]
             count = functools.partial(run, num_calls=steps[-1] // steps_per_call, seconds=more_seconds)
             caches = (source.with_cache(str(Path(folder) / f"cold-{number}")) for number in range(settings.curve_runs))
-            runs = take_turns(
+            runs = run_interleaved(
                 {
                     "eager": lambda: count("eager", source),
                     "cold": lambda: count("ported", next(caches)),

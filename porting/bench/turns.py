@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tup
 
 import numpy as np
 
-from porting.support.interleaved import Interval, Timing, ratio, take_turns
+from porting.support.interleaved import Interval, Timing, ratio, run_interleaved
 
 __all__ = ["Moments", "Ratios", "Spread", "Turn", "Turns", "divide_times", "take_calls", "time_calls", "time_sides"]
 
@@ -86,7 +86,7 @@ def time_sides(
         time.sleep(_SETTLING_SECONDS)
         return side(calls_per_turn)
 
-    turns = take_turns(
+    turns = run_interleaved(
         {name: functools.partial(settle_and_time, side) for name, side in sides.items()},
         rounds=rounds,
         after_round=after_round,

@@ -21,7 +21,7 @@ from ..diagnostics import (
     caller_place,
     refuse,
 )
-from ..host_tensors import HostTensor, find_gradient_hooks, host_tensors, refuse_shared_memory
+from ..host_tensors import HostTensor, host_tensors, iter_gradient_hooks, refuse_shared_memory
 from ..module_attributes import materialise_lazy_modules
 from ..structure import Structure, find_opaque_holder, flatten_tensors, rebuild
 from ..support.installed_torch import check_torch
@@ -131,7 +131,7 @@ def _capture_forward(
     # weights that an executor owns are of a class whose properties are calls of Python
     with DisableTorchFunctionSubclass():
         if recorder.is_training:
-            for error in find_gradient_hooks(state):
+            for error in iter_gradient_hooks(state):
                 recorder.reports.refuse(error)
         # parameters and buffers come first among the arguments of the graph, inputs after them
         for host in state:

@@ -13,16 +13,16 @@ from .. import simulator
 from ..adapters import LossInForward, to_backend_optimizer
 from ..adapters.half_ranges import measure_step
 from ..adapters.stages import require_modules
-from ..analysis.half_precision import MeasuredModule, advise_loss_scaling, find_range_faults
-from ..analysis.operator_support import find_operator_faults, list_attention
-from ..analysis.step_checks import find_step_faults
+from ..analysis.half_precision import MeasuredModule, advise_loss_scaling, iter_range_faults
+from ..analysis.operator_support import collect_attention, iter_operator_faults
+from ..analysis.step_checks import iter_step_faults
 from ..api.batch import BatchSignature
 from ..capture import StepGraph
 from ..capture.second_run import without_trace
 from ..capture.users_code import may_run_users_code
 from ..diagnostics import Finding, OptionError, PortingError, caller_place, collected_refusals, take_first_line
 from ..host_tensors import host_tensors
-from ..module_attributes import list_plain_modules, materialise_lazy_modules
+from ..module_attributes import collect_plain_modules, materialise_lazy_modules
 from ..options import PortOptions
 from ..structure import make_call_arguments
 from .batch_look import BatchLook, cut_micro_batch, find_lost_values, is_loader, zero_labels
@@ -152,10 +152,10 @@ class _Search:
                 num_operators = len(step.graph.operators)
                 self.looked_at.append(f"a step of {num_operators} operators")
                 # without its end a graph has neither loss nor outputs
-                found += find_step_faults(step.graph, self._model, host_tensors(self._forward))
+                found += iter_step_faults(step.graph, self._model, host_tensors(self._forward))
                 found += find_values_out_of_range(step.graph, batches)
             if step.other_graph is not None:
-                found += find_operator_faults(step.other_graph, attention=list_attention(self._model))
+                found += iter_operator_faults(step.other_graph, attention=collect_attention(self._model))
             if step.failure is not None and not any(fault.code == "C040" for fault in step.faults):
                 words = take_first_line(getattr(step.failure, "finding", step.failure), otherwise="no words")
                 if not isinstance(getattr(step.failure, "finding", None), Finding):
@@ -183,7 +183,7 @@ class _Search:
         if failure:
             self.facts.append(f"ranges were measured with all labels 0, since those of the batch fail: {failure}")
         self.facts += _tell_ranges(measured)
-        return list(find_range_faults(measured))
+        return list(iter_range_faults(measured))
 
     def _capture_step(self, arguments: Arguments, *, mode: str = "training") -> CheckedStep:
         forward = self._forward if mode == "training" else self._forward.for_inference()
@@ -225,12 +225,12 @@ def _find_optimizer_faults(optimizer: Optional[torch.optim.Optimizer], forward: 
 
 def _list_modules(model: nn.Module, loss: Any) -> List[Tuple[str, nn.Module]]:
     """List the modules whose attributes a run of `forward` may change, with their attributes' prefix."""
-    found = list(list_plain_modules(model).items())
+    found = list(collect_plain_modules(model).items())
     for name, item in (loss if isinstance(loss, Mapping) else {"": loss}).items():
         function = getattr(item, "function", item)
         if isinstance(function, nn.Module):
             prefix = f"loss.{name}." if name else "loss."
-            found += [(prefix + inner, module) for inner, module in list_plain_modules(function).items()]
+            found += [(prefix + inner, module) for inner, module in collect_plain_modules(function).items()]
     return found
 
 

@@ -1,4 +1,4 @@
-"""The command line, a module for each verb, and what they share: exit codes, actions, and types of arguments."""
+"""Share what all verbs of the command line need: exit codes, actions, and types of arguments."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def add_action(actions: Any, name: str, summary: str) -> argparse.ArgumentParser
 
 
 def refuse_usage(command: str, message: str) -> int:
-    """Say what is wrong with the words after `porting` and the command, and return the exit code for that."""
+    """Print the fault of the words after `porting` and the command, and return the exit code of wrong usage."""
     print(f"porting {command}: {message}", file=sys.stderr)
     return EXIT_USAGE
 

@@ -1,4 +1,4 @@
-"""`porting backend`: which backends are registered, and whether a module can be one."""
+"""Run `porting backend`: list the registered backends, and check whether a module can be one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do what is asked for; the exit code of `check` is 1 when a check fails."""
+    """List or check backends; the exit code of `check` is 1 when a check fails."""
     from porting.options.devices import list_devices, load_backend
 
     as_json = arguments.format == "json"

@@ -1,4 +1,4 @@
-"""`porting cache`: look at the executables on disk, ask why one was compiled again, clear them, take them elsewhere."""
+"""Run `porting cache`: list the executables on disk, explain why one was compiled again, clear or move them."""
 
 from __future__ import annotations
 
@@ -68,9 +68,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     importing.add_argument("file", metavar="FILE")
     importing.add_argument("--force", action="store_true", help="even those of another machine or version")
     acts = {
-        listing: _list_executables,
+        listing: _show_executables,
         why: _explain_executable,
-        tunings: _list_tunings,
+        tunings: _show_tunings,
         clear: _clear_executables,
         export: _export_executables,
         importing: _import_executables,
@@ -81,9 +81,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do what is asked for.
+    """List, explain, clear, export or import executables.
 
-    Raises ExecutableError: E010 for a key that there is not, and those of importing.
+    Raises ExecutableError: E010 for an unknown key, and those of importing.
     """
     folder = find_cache_folder(arguments.dir)
     if folder.name == PROGRAMS and not (folder / PROGRAMS).exists():
@@ -107,7 +107,7 @@ def _parse_seconds(text: str) -> float:
 # -- list ------------------------------------------------------------------------------------------------------------
 
 
-def _list_executables(store: ExecutableStore, arguments: argparse.Namespace) -> int:
+def _show_executables(store: ExecutableStore, arguments: argparse.Namespace) -> int:
     entries = sorted(store.list_entries(is_thorough=arguments.verify), key=lambda entry: -entry.last_used)
     failures = store.failures.read_all()
     records: List[Dict[str, Any]] = []
@@ -164,7 +164,7 @@ def _describe_model(manifest: Manifest) -> str:
 
 
 def _describe_engine(manifest: Manifest) -> str:
-    """Name the variant that was chosen, and what was asked for where that is something else."""
+    """Name the chosen engine, and the requested one where that is another."""
     choice = manifest.content.get("choice")
     choice = choice if isinstance(choice, dict) else {}
     chosen = str(choice.get("engine") or manifest.engine or "?")
@@ -187,7 +187,7 @@ def _make_plain(text: Any, at_most: Optional[int] = 60) -> str:
 
 
 def _describe_age(seconds: float) -> str:
-    """Say how long ago something was.
+    """Describe how long ago a time was.
 
     >>> _describe_age(time.time() - 7300)
     '2 h ago'
@@ -276,7 +276,7 @@ def _make_unknown_error(store: ExecutableStore, key: Optional[str], found: Seque
 # -- tunings ---------------------------------------------------------------------------------------------------------
 
 
-def _list_tunings(store: ExecutableStore, _arguments: argparse.Namespace) -> int:
+def _show_tunings(store: ExecutableStore, _arguments: argparse.Namespace) -> int:
     rows: List[Tuple[str, ...]] = [("KEY", "MODEL", "CANDIDATE", "EXPECTED", "BOUNDS", "MEASURED", "")]
     num_measured = num_within = 0
     for entry in store.list_entries():

@@ -1,4 +1,4 @@
-"""`porting compile`: makes the executable of an exported step, so that training starts with it at once."""
+"""Run `porting compile`: make the executable of an exported step, so that training starts with it at once."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Compile, say what came of it, and tell by the status whether training will be faster for it."""
+    """Compile and print the result; the status tells whether training will be faster for it."""
     step = load_or_capture(arguments)
     print(f"{arguments.step}: {step.graph.mode} step{f' of {step.target}' if step.target else ''}, {step.batch}")
     # dumps without a name lie beside the step, or beside the program that it is captured from

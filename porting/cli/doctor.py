@@ -1,4 +1,4 @@
-"""`porting doctor`: says whether this machine is fit for ports, and what to put right."""
+"""Run `porting doctor`: report whether this machine is fit for ports, and what to put right."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Examine the machine, print what was found, and tell by the status whether something has to be put right."""
+    """Examine the machine and print the findings; the status tells whether something has to be put right."""
     from porting.diagnostics import render_all
     from porting.doctor.examination import examine_machine
 

@@ -1,4 +1,4 @@
-"""`porting explain`: the page of a code, or the table of all codes."""
+"""Run `porting explain`: print the page of a code, or the table of all codes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print what is asked for; an unknown code is wrong usage and is answered with the nearest known ones."""
+    """Print the page or the table; an unknown code is wrong usage, for which the nearest known codes are listed."""
     as_json = arguments.format == "json"
     if arguments.list_codes:
         table = [_describe_code(code) for code in CODES.values()]

@@ -1,4 +1,4 @@
-"""`porting export`: captures a training step in one process, for another to compile."""
+"""Run `porting export`: capture a training step in one process, for another to compile."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_step_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what says how a step of a program runs."""
+    """Add the arguments of a program and of the options that its step runs with."""
     step = parser.add_argument_group("the step")
     step.add_argument("--batch", type=count, metavar="N", help="samples of a micro-batch (default: the program's)")
     step.add_argument("--mode", choices=("training", "inference"), help="(default: training)")
@@ -86,7 +86,7 @@ def add_dump_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Capture the step, write it, and say what it is."""
+    """Capture the step, write it, and describe it."""
     start = time.perf_counter()
     step = capture_program(arguments)
     output = Path(arguments.output)
@@ -116,7 +116,7 @@ def capture_program(arguments: argparse.Namespace) -> Any:
 
 
 def load_step_program(arguments: argparse.Namespace, **placing: Any) -> Any:
-    """Load the program that `arguments` name, with the options that they and `placing` change, and a call's batch."""
+    """Load the program that `arguments` name, with the options that they and `placing` change, and one call's batch."""
     # torch is loaded by the verbs that need it, and not for `porting --help`
     from porting.cli.programs import load_program
     from porting.options import PortOptions
@@ -159,7 +159,7 @@ def choose_dump_files(wanted: List[str], beside: Path) -> List[Tuple[str, Option
 
 
 def write_dumps(step: Any, files: List[Tuple[str, Optional[Path]]]) -> None:
-    """Write the graph of `step` in the formats and to the files that were asked for."""
+    """Write the graph of `step` in the chosen formats, to the chosen files."""
     from porting.exports.dumps import dump_graph
     from porting.support.atomic_files import write_atomically
 
@@ -176,7 +176,7 @@ def write_dumps(step: Any, files: List[Tuple[str, Optional[Path]]]) -> None:
 
 @contextmanager
 def explain_write_errors(path: Path) -> Iterator[None]:
-    """Turn what keeps a file from being written into a finding."""
+    """Turn an error of writing a file into a finding."""
     try:
         yield
     except OSError as error:

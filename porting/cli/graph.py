@@ -1,4 +1,4 @@
-"""`porting graph`: shows the captured graph of a program or an exported step."""
+"""Run `porting graph`: print the captured graph of a program or an exported step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The `porting` command: chooses the verb, loads only its module, and turns errors into findings and exit codes."""
+"""Run the `porting` command: choose the verb, load only its module, and turn errors into findings and exit codes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The lines that make the parts of a program: what is wrong with a loss, an optimizer or a batch is shown there."""
+"""Find the lines that make the parts of a program: a fault of a loss, an optimizer or a batch is shown there.
+
+The program loader and `porting check` use it.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple
 
 from porting.diagnostics import Finding, Place
 
-__all__ = ["find_part_places", "place_findings"]
+__all__ = ["collect_part_places", "place_findings"]
 
 _POSITIONS = ("model", "loss", "batch", "optimizer", "options")
 # by the first letter of a code, or more; the model's place is that of all others
@@ -24,7 +27,7 @@ _PARTS: Mapping[str, Tuple[str, ...]] = {
 
 
 def place_findings(findings: Iterable[Finding], places: Mapping[str, Place]) -> List[Finding]:
-    """Give findings without a place that of the part that they are about; `places` are those of `find_part_places`.
+    """Give findings without a place that of the part that they are about; `places` are from `collect_part_places`.
 
     >>> found, = place_findings([Finding("L002")], {"model": Place("net.py", 3), "loss": Place("net.py", 4)})
     >>> str(found.place)
@@ -41,10 +44,10 @@ def _choose_place(code: str, places: Mapping[str, Place]) -> Optional[Place]:
     return next((places[part] for part in (*parts, "model", "") if part in places), None)
 
 
-def find_part_places(found: Any, place: Optional[Place]) -> Dict[str, Place]:
-    """Find where a function makes what it returns, by the names of the parts; by the empty name its own `place`.
+def collect_part_places(found: Any, place: Optional[Place]) -> Dict[str, Place]:
+    """Return the places where a function makes the parts that it returns, by name; its own `place` has the name "".
 
-    Of a name that it returns it is the line that binds it. What is no function has no other place.
+    The place of a returned name is the line that binds it. A value that is no function has no other place.
     """
     places = {} if place is None else {"": place}
     if not inspect.isroutine(found):
@@ -65,7 +68,7 @@ def find_part_places(found: Any, place: Optional[Place]) -> Dict[str, Place]:
         if isinstance(target, ast.Name)
     }
     for returned in (node.value for node in ast.walk(tree) if isinstance(node, ast.Return)):
-        for part, value in _list_parts(bound.get(returned.id) if isinstance(returned, ast.Name) else returned):
+        for part, value in _iter_parts(bound.get(returned.id) if isinstance(returned, ast.Name) else returned):
             made = bound.get(value.id, value) if isinstance(value, ast.Name) else value
             line, end_line = first + made.lineno - 1, first + (made.end_lineno or made.lineno) - 1
             ends = (made.end_col_offset or 0) + shift + 1
@@ -73,8 +76,8 @@ def find_part_places(found: Any, place: Optional[Place]) -> Dict[str, Place]:
     return places
 
 
-def _list_parts(returned: Optional[ast.expr]) -> Iterator[Tuple[str, ast.expr]]:
-    """List the parts of a tuple, a dictionary, or a call with keywords, as of `dict` or a class."""
+def _iter_parts(returned: Optional[ast.expr]) -> Iterator[Tuple[str, ast.expr]]:
+    """Yield the parts of a tuple, a dictionary, or a call with keywords, as of `dict` or a class."""
     if isinstance(returned, (ast.Tuple, ast.List)):
         yield from zip(_POSITIONS, returned.elts)
     elif isinstance(returned, ast.Dict):

@@ -1,4 +1,7 @@
-"""The names of programs on the command line, taken apart before anything is loaded."""
+"""Split the names of programs on the command line, before anything is loaded.
+
+`porting check` uses it, because it works without torch.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ __all__ = ["split_program"]
 
 
 def split_program(text: str) -> Tuple[str, Optional[str]]:
-    """Take a program's name apart into its source and its function; there is none in a plain script or folder.
+    """Split a program's name into its source and its function, which is None for a plain script or folder.
 
     >>> split_program("train.py:make"), split_program("examples/train.py"), split_program("gpt:gpt2_small")
     (('train.py', 'make'), ('examples/train.py', None), ('gpt', 'gpt2_small'))

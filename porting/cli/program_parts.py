@@ -1,4 +1,7 @@
-"""The parts of a program that can be ported: what its function gives, as a tuple, a dictionary or an object."""
+"""Read the parts of a program that can be ported from what its function returns: a tuple, a dictionary or an object.
+
+The program loader uses it.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ _EXAMPLE = (
 
 @dataclass(frozen=True)
 class LoadedProgram:
-    """A model that can be ported: what `to_ipu` takes, and the arguments of one micro-batch.
+    """A model that can be ported: the arguments of `to_ipu`, and those of one micro-batch.
 
     `batch` holds the arguments of a call: by position, labels last, or a dictionary by name. `loss` is None for a model
     that returns its own. `batches` are those of a training, a list or a loader, with the `scheduler` of the optimizer,
@@ -76,7 +79,7 @@ class LoadedProgram:
 
 
 def read_parts(made: Any, name: str, place: Optional[Place], *, draws_batch: bool = False) -> LoadedProgram:
-    """Read what the program `name` has given; raises ExecutableError E022 with its place where that is no model."""
+    """Read the parts that the program `name` has returned; raises ExecutableError E022 with its place for others."""
     fault, kind = "", type(made).__name__
     values: Dict[str, Any] = {}
     more: Dict[str, Any] = {}
@@ -106,7 +109,7 @@ def read_parts(made: Any, name: str, place: Optional[Place], *, draws_batch: boo
 
 
 def _find_misspelt(made: Any) -> str:
-    """Say which name of a dictionary is nearly that of a part, which would be ignored; nothing if none is."""
+    """Return a message about a dictionary's name that is nearly that of a part, and would be ignored; or ""."""
     known = [*_PARTS, *_MORE_PARTS, *_SETTINGS, "loader", "batches"]
     for name in made if isinstance(made, Mapping) else ():
         near = [] if name in known else difflib.get_close_matches(str(name), known, n=1, cutoff=0.8)

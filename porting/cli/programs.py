@@ -1,4 +1,7 @@
-"""Loading of `PROGRAM:FUNCTION`: a function of a user's program that gives a model, its loss and a batch."""
+"""Load `PROGRAM:FUNCTION`, a function of a user's program that gives a model, its loss and a batch.
+
+All verbs that take a program use it.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Set, Tuple
 
 from torch import nn
 
-from porting.cli.part_places import find_part_places
+from porting.cli.part_places import collect_part_places
 from porting.cli.program_parts import LoadedProgram, read_parts
 from porting.diagnostics import ExecutableError, Place, PortingError, find_raising_frame, list_names
 from porting.support.wings import find_wing
@@ -29,7 +32,7 @@ _REFERENCE_SAMPLES = 8
 
 @dataclass(frozen=True)
 class ProgramName:
-    """A `PROGRAM:FUNCTION` taken apart, before anything of it is loaded.
+    """The parts of a `PROGRAM:FUNCTION`, before anything of it is loaded.
 
     >>> ProgramName.of("examples/train.py:make")
     ProgramName(source='examples/train.py', attribute='make')
@@ -42,7 +45,7 @@ class ProgramName:
 
     @classmethod
     def of(cls, text: str) -> ProgramName:
-        """Take `text` apart; raise ExecutableError E020 if it has another form."""
+        """Split `text`; raises ExecutableError E020 if it has another form."""
         source, _, attribute = text.rpartition(":")
         if source and all(part.isidentifier() for part in attribute.split(".")):
             return cls(source, attribute)
@@ -63,19 +66,19 @@ class ProgramName:
 def load_program(
     text: str, *, batch_size: Optional[int] = None, layers: Optional[int] = None, draws_batch: bool = False
 ) -> LoadedProgram:
-    """Load the model, loss and batch that `text` stands for, as in `train.py:make` or `package.train:make`.
+    """Load the model, loss and batch that `text` names, as in `train.py:make` or `package.train:make`.
 
     The name is that of a function that gives `(model, loss, batch)`, and if need be an optimizer and `PortOptions`, or
     of such a tuple, a dictionary or an object with these attributes. A function with a parameter called `batch_size` or
     `batch` gets `batch_size` when it is given; the batch of any other is cut or repeated to that size. One with a
-    parameter called `layers` gets `layers`, and no other can be asked for that. The folder of a file, or the present
+    parameter called `layers` gets `layers`, and no other can have that many. The folder of a file, or the present
     folder for a module, comes first in `sys.path`, as for a script. With `draws_batch`, the first batch of a loader
     takes the place of a batch that is missing.
 
     `gpt:gpt2_small` is the reference model of that family and size, with its loss and random samples.
 
     Raises ExecutableError: E020 when there is no such file, module or name, E021 when the user's code fails, E022
-    when it gives something else.
+    when it returns something else.
     """
     name = ProgramName.of(text)
     family = _find_family(name)
@@ -88,14 +91,14 @@ def load_program(
     call = _choose_keywords(found, name, place, batch_size=batch_size, layers=layers)
     made = found if call is None else _run_user_code(name, lambda: found(**call))
     read = _run_user_code(name, lambda: read_parts(made, str(name), place, draws_batch=draws_batch))
-    program = replace(read, made=made, call=call, places=find_part_places(found, place))
+    program = replace(read, made=made, call=call, places=collect_part_places(found, place))
     if batch_size is not None and batch_size != program.rows:
         program = replace(program, batch=program.batch_of(batch_size))
     return program
 
 
 def load_value(target: str) -> Any:
-    """Load what `target` names, as a dataset: the value, or what it returns if it is a function.
+    """Load the value that `target` names, such as a dataset; a function is called and its result returned.
 
     Raises as `load_program` does.
     """
@@ -124,7 +127,7 @@ def _find_family(name: ProgramName) -> Any:
 
 
 def _load_named(name: ProgramName) -> Tuple[Any, Optional[Place]]:
-    """Return what is named and its place, where it has one."""
+    """Return the named object and its place, where it has one."""
     module, place = _load_module(name)
     value: Any = module
     for part in name.attribute.split("."):
@@ -203,7 +206,7 @@ def _require_module(name: ProgramName) -> None:
 
 
 def _run_user_code(name: ProgramName, run: Callable[[], Any]) -> Any:
-    """Run the user's code; what it raises becomes E021, except findings of this package and an interrupt."""
+    """Run the user's code; its errors become E021, except findings of this package and an interrupt."""
     try:
         return run()
     except (PortingError, KeyboardInterrupt):

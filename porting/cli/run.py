@@ -1,4 +1,4 @@
-"""`porting run`: runs a program that was written for PopTorch, unmodified, on IPUs or on the simulator."""
+"""Run `porting run`: start a program that was written for PopTorch, unmodified, on IPUs or on the simulator."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Become the program; this returns only with several instances, or where a process cannot become another.
 
-    Raises DeviceError D001 when an IPU is asked for and there is none, OptionError P005 for PORTING_DEVICE.
+    Raises DeviceError D001 when an IPU is demanded and there is none, OptionError P005 for PORTING_DEVICE.
     """
     if "list" in arguments.inject:
         from porting.simulator.trouble import describe_kinds
@@ -102,10 +102,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _make_trouble_environment(arguments: argparse.Namespace, *, simulated: bool) -> Dict[str, str]:
-    """Return the variables that bring the trouble asked for into the program's processes."""
+    """Return the variables that pass the requested trouble to the program's processes."""
     if not arguments.inject:
         return {}
-    # the simulator loads torch, so it is imported only where trouble is asked for
+    # the simulator loads torch, so it is imported only where trouble is requested
     from porting.simulator.trouble import ENVIRONMENT_VARIABLE, parse
 
     if not simulated:
@@ -118,7 +118,7 @@ def _make_trouble_environment(arguments: argparse.Namespace, *, simulated: bool)
 
 
 def _build_command(arguments: argparse.Namespace) -> List[str]:
-    """Return the whole command line, interpreter included, that runs what was asked for."""
+    """Return the whole command line, interpreter included, that runs the program."""
     # options of this interpreter, such as -u or -W, are the program's as well
     python = [sys.executable, *subprocess._args_from_interpreter_flags()]  # type: ignore[attr-defined]
     if arguments.module is not None:

@@ -1,1 +1,1 @@
-"""Readers of real data files, and generators of learnable data that stand in for them: seeded, offline."""
+"""Read real data files, and generate learnable data that can replace them: seeded, offline."""

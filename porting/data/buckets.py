@@ -1,4 +1,4 @@
-"""The former place of `porting.buckets`: programs that import its names from here go on to run."""
+"""Keep the former place of `porting.buckets`, so that programs that import its names from here still run."""
 
 from porting.buckets import Buckets, PaddingReport, choose_buckets, pad
 

@@ -1,4 +1,4 @@
-"""Handwritten digits without a download: scikit-learn's small ones, and drawn ones of any number and size.
+"""Load handwritten digits without a download: scikit-learn's small ones, or drawn ones of any number and size.
 
 B = samples, H and W = height and width in pixels, R = rows of a map of distances, P = pixels of an image.
 """

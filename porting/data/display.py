@@ -1,4 +1,4 @@
-"""A picture of an event: charge, true classes and predicted ones, plane by plane.
+"""Draw a picture of an event: charge, true classes and predicted ones, plane by plane.
 
 P = planes, H and W = height and width in pixels: ticks of time, and wires.
 """

@@ -1,4 +1,4 @@
-"""Events that look like a neutrino's among cosmic rays in three wire planes, made to be learnt from.
+"""Generate events that look like a neutrino's among cosmic rays in three wire planes; a network can learn from them.
 
 Cosmic rays are straight, noisy, near-vertical tracks that cross the frame. A neutrino makes a vertex with two to five
 short tracks and showers, at the same tick in all planes. Low charge is scattered all over. Shares, occupancy and
@@ -39,7 +39,7 @@ _CHARGES = {BACKGROUND: (7.0, 0.3), COSMIC: (19.0, 0.95), NEUTRINO: (26.0, 0.95)
 
 
 class NeutrinoEvents(Dataset[Tuple[torch.Tensor, torch.Tensor]]):
-    """`num_events` events as pairs of image_PHW (float32) and labels_PHW (int64), made when they are asked for.
+    """`num_events` events as pairs of image_PHW (float32) and labels_PHW (int64), made when they are read.
 
     `height` and `width` are the frame's, whose sides are halved `downsample` times: the mean of charges, the largest
     label. Equal seeds give equal events, and a longer dataset begins with the shorter one.
@@ -68,7 +68,7 @@ class NeutrinoEvents(Dataset[Tuple[torch.Tensor, torch.Tensor]]):
         return make_dense_images(planes, height=self.height, width=self.width, downsample=self.downsample)
 
     def __getitems__(self, indices: Sequence[int]) -> List[Tuple[torch.Tensor, torch.Tensor]]:
-        """Return several events, as loaders ask for them."""
+        """Return several events at once, for loaders."""
         return [self[index] for index in indices]
 
 
@@ -227,8 +227,8 @@ def make_dense_images(
 ) -> Tuple[torch.Tensor, torch.Tensor]:
     """Make image_PHW (float32) and labels_PHW (int64) of the hits of each plane; other pixels have no charge, label 0.
 
-    `downsample` is the number of times that height and width are halved: a pixel then has the mean charge of those that
-    it stands for, and their largest label. ValueError for sides that cannot be halved that often.
+    `downsample` is the number of times that height and width are halved: a pixel then has the mean charge of the pixels
+    that it covers, and their largest label. ValueError for sides that cannot be halved that often.
 
     >>> hits = Hits(np.array([0, 3]), np.array([1, 2]), np.array([8.0, 4.0]), np.array([2, 1]))
     >>> make_dense_images([hits], height=4, width=4, downsample=1)[0]

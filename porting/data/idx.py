@@ -1,4 +1,4 @@
-"""Files of the IDX format, in which MNIST and its relatives come, plain or packed with gzip.
+"""Read and write files of the IDX format, in which MNIST and its relatives come, plain or packed with gzip.
 
 B = samples, H and W = height and width in pixels.
 """
@@ -65,7 +65,7 @@ def read_idx(path: AnyPath) -> torch.Tensor:
     """Read a file of the IDX format, unpacking it if it is packed: a tensor of its sizes and type.
 
     A file that is not there raises PortingError F002; one that is cut off, too long, or of another format F001, with
-    the byte. Memory is taken for what is in the file, whatever the sizes say.
+    the byte. Memory is taken for the content of the file, whatever the sizes in its head are.
     """
     file = require_file(path)
     with open(file, "rb") as plain:

@@ -1,4 +1,4 @@
-"""Pictures that are made, not loaded: textures and silhouettes with labels, blobs and checks without, and plain noise.
+"""Generate pictures: textures and silhouettes with labels, blobs and checks without, and plain noise.
 
 B = samples, H and W = height and width in pixels, P = parts of a picture. Equal seeds give equal pictures.
 """
@@ -33,7 +33,7 @@ def make_labelled_images(
 
     def draw(num_rows: int, random: np.random.Generator) -> Tuple[np.ndarray, np.ndarray]:
         labels_b = random.integers(num_classes, size=num_rows)
-        pattern_bhw = _make_textures(labels_b, random, num_variants=-(-num_classes // len(_PATTERNS)), size=size)
+        pattern_bhw = _make_textures(labels_b, random, num_directions=-(-num_classes // len(_PATTERNS)), size=size)
         images_b3hw = _paint_two_colours(pattern_bhw, random)
         images_b3hw += 0.08 * random.standard_normal(images_b3hw.shape, dtype=np.float32)
         return images_b3hw, labels_b
@@ -128,12 +128,12 @@ _PATTERNS: Tuple[Callable[[np.ndarray, np.ndarray], np.ndarray], ...] = (
 )
 
 
-def _make_textures(labels_b: np.ndarray, random: np.random.Generator, *, num_variants: int, size: int) -> np.ndarray:
-    """Make pattern_BHW from -1 to 1; a variant is a direction between 0 and 90 degrees, and a wave length in pixels."""
+def _make_textures(labels_b: np.ndarray, random: np.random.Generator, *, num_directions: int, size: int) -> np.ndarray:
+    """Make pattern_BHW from -1 to 1, of a direction between 0 and 90 degrees and a wave length in pixels."""
     num_rows = len(labels_b)
-    variant_b = (labels_b // len(_PATTERNS)).astype(np.float32) / num_variants
-    angle_b = np.pi / 2 * variant_b + random.uniform(-0.08, 0.08, size=num_rows)
-    waves_b = (3 + 3 * variant_b) * random.uniform(0.9, 1.1, size=num_rows)
+    direction_b = (labels_b // len(_PATTERNS)).astype(np.float32) / num_directions
+    angle_b = np.pi / 2 * direction_b + random.uniform(-0.08, 0.08, size=num_rows)
+    waves_b = (3 + 3 * direction_b) * random.uniform(0.9, 1.1, size=num_rows)
     grid = np.linspace(-np.pi, np.pi, size, dtype=np.float32)
     middle_b2 = random.uniform(-np.pi / 2, np.pi / 2, size=(num_rows, 2)).astype(np.float32)
     x_bhw = np.broadcast_to((grid - middle_b2[:, :1])[:, None, :], (num_rows, size, size))

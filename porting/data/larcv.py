@@ -1,13 +1,13 @@
-"""Events in larcv's sparse HDF5 files, as CosmicTagger reads them: wire charges and labels of three planes.
+"""Read events from larcv's sparse HDF5 files, as CosmicTagger does: wire charges and labels of three planes.
 
 A file has a group of wire charges and a group of labels. Each lists the pixels of all images one after the other in
 `voxels`, of which `voxel_extents` (first, count, plane) cuts out an image, and `extents` (first, count) an event's
 images. A pixel's `id` counts along ticks first, then along wires: with 2048 wires of 1280 ticks,
 `id = wire * 1280 + tick`. Pixels without charge are not listed.
 
-HDF5 checks little of what it reads: a damaged file may silently give zeros, other lengths, or another type. Everything
-that is read is therefore compared with what else the file says, and what is wrong is an error that names the data set
-and the event.
+HDF5 checks little of its data: a damaged file may silently give zeros, other lengths, or another type. Everything that
+is read is therefore compared with other parts of the file, and a contradiction is an error that names the data set and
+the event.
 
 P = planes, H and W = height and width in pixels: ticks of time, and wires.
 """
@@ -66,14 +66,14 @@ class LarcvEvents(Dataset[Event]):
         return (image, labels) if self.size is None else (_fit_planes(image, self.size), _fit_planes(labels, self.size))
 
     def __getitems__(self, indices: Sequence[int]) -> List[Event]:
-        """Return several events, as loaders ask for them."""
+        """Return several events at once, for loaders."""
         return [self[index] for index in indices]
 
 
 def write_larcv(path: AnyPath, events: Iterable[Tuple[Any, Any]]) -> None:
     """Write pairs of image_PHW and labels_PHW, tensors or arrays, as a file that `LarcvEvents` reads, at once or not.
 
-    What has neither charge nor label is left out. ValueError for events of several sizes, for charges that are not
+    Pixels with neither charge nor label are left out. ValueError for events of several sizes, for charges that are not
     finite, and for labels that are not 0, 1 or 2. Raises PortingError X001 without h5py.
     """
     pairs = [_check_event(np.asarray(image), np.asarray(labels)) for image, labels in events]
@@ -195,7 +195,7 @@ def load_h5py() -> Any:
 
 
 class LarcvFile:
-    """The structure of a file, checked and kept; pixels are read when an event is asked for.
+    """The structure of a file, checked and kept; pixels are read with their event.
 
     `height` and `width` are those of all images: ticks and wires.
     """
@@ -217,7 +217,7 @@ class LarcvFile:
 
     @property
     def num_events(self) -> int:
-        """How many events the file has."""
+        """The number of events in the file."""
         return len(self._image_extents[WIRE_GROUP])
 
     def read_event(self, event: int) -> List[Hits]:
@@ -314,7 +314,7 @@ class LarcvFile:
             return self._open_file()[name][:]
 
     def _read_length(self, name: str, dtype: np.dtype[Any]) -> int:
-        """Return how many rows a data set has, after a look at whether it can be what it says."""
+        """Return how many rows a data set has, and check that its file can hold them."""
         with self._name_failures(name):
             dataset = self._open_file()[name]
             found, shape = getattr(dataset, "dtype", None), getattr(dataset, "shape", None)
@@ -341,7 +341,7 @@ class LarcvFile:
 
     @contextmanager
     def _name_failures(self, name: str, **where: int) -> Iterator[None]:
-        """Let what h5py says of a damaged file be an error of this toolkit; a file that may not be read is another."""
+        """Turn h5py's errors for a damaged file into this toolkit's; a file without permission is another error."""
         try:
             yield
         except PermissionError:

@@ -1,4 +1,4 @@
-"""Mushrooms, edible or poisonous, by 22 traits with letters for values: the UCI data set's file, and one that is made.
+"""Read the UCI data set of mushrooms, edible or poisonous, by 22 traits with letters as values, or generate its like.
 
 B = samples, F = features, the 22 traits.
 """
@@ -51,7 +51,7 @@ _HELP = "the format is that of UCI's `mushrooms.csv`: a line of names, then 23 l
 def read_mushrooms(path: AnyPath) -> Tuple[torch.Tensor, torch.Tensor]:
     """Read `mushrooms.csv`: features_BF, and poisonous_B1 of 0.0 and 1.0, both float32.
 
-    A feature is the place of the letter among those that its column has, in the order of the alphabet. A file that is
+    A feature is the letter's index among those of its column, in the order of the alphabet. A file that is
     not there raises PortingError F002; one that is damaged F001, with line and column. Rows that are missing at the end
     as a whole cannot be noticed: the format does not say how many there are.
     """
@@ -62,9 +62,10 @@ def read_mushrooms(path: AnyPath) -> Tuple[torch.Tensor, torch.Tensor]:
 def make_mushrooms(num_samples: int = 8124, *, seed: int, noise: float = 0.015) -> Tuple[torch.Tensor, torch.Tensor]:
     """Make mushrooms that can be learnt from: features_BF and poisonous_B1, shaped as `read_mushrooms` gives them.
 
-    A feature is the place of the letter among all of its trait, in the order of the alphabet, drawn or not.
+    A feature is the letter's index among all of its trait, in the order of the alphabet, drawn or not.
     Poisonous is what smells badly, or has a green or chocolate spore print, or has narrow gills and a white one;
-    a share `noise` of the labels is wrong. So three traits tell, and no model can be right about more than 1 - `noise`.
+    a share `noise` of the labels is wrong. So three traits decide, and no model can be right about more than
+    1 - `noise`.
 
     >>> features, poisonous = make_mushrooms(100, seed=0)
     >>> features.shape, poisonous.shape
@@ -124,31 +125,31 @@ def _read_letters(path: AnyPath) -> np.ndarray:
         found = f"`{header[index][:40]}`" if index < len(header) else "nothing"
         expected = f"the name `{names[index]}`" if index < len(names) else "the end of the line"
         what = f"{expected} should stand here, not {found}"
-        raise make_file_error(path, what, line=1, column=_find_cell(header, index), help=_HELP)
+        raise make_file_error(path, what, line=1, column=_find_field_column(header, index), help=_HELP)
     if len(rows) == 1:
         raise make_file_error(path, "there is no mushroom below the line of names", line=1, help=_HELP)
-    for number, cells in enumerate(rows[1:], start=2):
-        if len(cells) != len(_COLUMNS):
-            what = f"{len(cells)} cells in the line, not {len(_COLUMNS)}"
-            raise make_file_error(path, what, line=number, column=_find_cell(cells, len(_COLUMNS)), help=_HELP)
-        for index, (cell, (name, letters)) in enumerate(zip(cells, _COLUMNS.items())):
-            if len(cell) != 1 or cell not in letters:
-                found = f"`{cell[:40]}`" if cell else "an empty cell"
+    for number, fields in enumerate(rows[1:], start=2):
+        if len(fields) != len(_COLUMNS):
+            what = f"{len(fields)} fields in the line, not {len(_COLUMNS)}"
+            raise make_file_error(path, what, line=number, column=_find_field_column(fields, len(_COLUMNS)), help=_HELP)
+        for index, (field, (name, letters)) in enumerate(zip(fields, _COLUMNS.items())):
+            if len(field) != 1 or field not in letters:
+                found = f"`{field[:40]}`" if field else "an empty field"
                 what = f"{found} is no value of `{name}`, which are {', '.join(letters)}"
-                raise make_file_error(path, what, line=number, column=_find_cell(cells, index), help=_HELP)
+                raise make_file_error(path, what, line=number, column=_find_field_column(fields, index), help=_HELP)
     return np.array(rows[1:])
 
 
-def _find_cell(cells: Sequence[str], index: int) -> int:
-    """Return the column of the first character of a cell, or where the line ends when there is no such cell."""
-    return min(sum(len(cell) + 1 for cell in cells[:index]), len(",".join(cells))) + 1
+def _find_field_column(fields: Sequence[str], index: int) -> int:
+    """Return the column of the first character of a field, or where the line ends when there is no such field."""
+    return min(sum(len(field) + 1 for field in fields[:index]), len(",".join(fields))) + 1
 
 
 # -- making ------------------------------------------------------------------------------------------------------------
 
 _BAD_ODORS, _BAD_SPORES = "cfmpsy", "hr"
 
-# shares of the letters of the traits that tell, in %, close to those of the real mushrooms
+# shares of the letters of the deciding traits, in %, close to those of the real mushrooms
 _SHARES: Dict[str, Sequence[float]] = {
     "odor": (4, 3, 28, 4, 1, 42, 4, 7, 7),
     "gill-size": (69, 31),
@@ -159,7 +160,7 @@ _LEAN = 6.0
 
 
 def _draw_letters(num_samples: int, *, seed: int, noise: float) -> np.ndarray:
-    """Draw the traits that tell, the label by the rule, and the other traits, which lean a little towards the label."""
+    """Draw the deciding traits, the label by the rule, and the other traits, which correlate weakly with the label."""
     random = np.random.default_rng(seed)
     odor, gills, spores = (
         _draw_column(name, np.array([shares]), num_samples, random) for name, shares in _SHARES.items()

@@ -1,4 +1,4 @@
-"""Sentences about films that are praise or blame, written by a small grammar: labelled text without a download.
+"""Generate sentences about films that are praise or blame, by a small grammar: labelled text without a download.
 
 B = sentences, T = tokens of a sentence, padding included.
 """
@@ -34,7 +34,7 @@ def make_sentences(num_samples: int, *, seed: int, length: int = 16) -> Tuple[to
     """Write sentences: tokens_BT and masks_BT (1 for a token, 0 for padding), int64, and labels_B, 1 for praise.
 
     A sentence has one or two clauses such as "the plot was not very good", which are of one opinion. A quarter of the
-    clauses are turned round by "not", so that single words do not tell. Equal seeds give equal sentences.
+    clauses are negated by "not", so that single words do not decide. Equal seeds give equal sentences.
 
     >>> tokens, masks, labels = make_sentences(2, seed=1)
     >>> tokens.shape, int(masks[0].sum()) < 16

@@ -1,4 +1,4 @@
-"""Text as numbers: files of words, generated text whose entropy is known, and the windows that models are trained on.
+"""Turn text into numbers: files of words, generated text whose entropy is known, and the windows that models train on.
 
 N = tokens of a text, V = size of the vocabulary, B = texts that are read side by side, T = tokens of a window,
 C = contexts of a place. Tokens are int64.
@@ -55,7 +55,7 @@ def read_lines(path: AnyPath) -> List[str]:
     """Read the lines of a text in UTF-8.
 
     Raises PortingError F002 for a missing file, and F001 with line and column for bytes that are no UTF-8, for control
-    characters, as in blocks of zeros that a crash leaves behind, and for a file without a word. A text that was cut
+    characters, as in blocks of zeros that a crash leaves, and for a file without a word. A text that was cut
     off between two characters cannot be recognised.
     """
     lines = read_encoded_lines(path, encoding="utf-8", fault="byte {byte:#04x} at position {position} is no UTF-8")
@@ -107,7 +107,7 @@ class Vocabulary:
         return len(self.words)
 
     def numbers(self, words: Iterable[str]) -> torch.Tensor:
-        """Number words: tokens_N. Those that are not there become UNKNOWN; without that word it is a KeyError."""
+        """Number words: tokens_N. Unknown words become UNKNOWN, or raise KeyError if that is no word."""
         numbers = [self._numbers.get(word, self._numbers.get(UNKNOWN, word)) for word in words]
         strange = next((number for number in numbers if isinstance(number, str)), None)
         if strange is not None:
@@ -143,7 +143,7 @@ class MarkovSource:
 
     @property
     def order(self) -> int:
-        """How many tokens the next one depends on."""
+        """The number of tokens that the next one depends on."""
         return self.transitions.ndim - 1
 
     @property
@@ -236,8 +236,8 @@ def make_topic_text(
 ) -> TopicText:
     """Make a text of words that belong to topics, with words that stand everywhere between them.
 
-    Words of one topic keep the same company, so that word vectors can find out which belong together; their numbers
-    tell nothing. Three tokens of ten are common words.
+    Words of one topic occur together, so that word vectors can group them; their numbers do not reveal it. Three tokens
+    of ten are common words.
 
     >>> text = make_topic_text(1000, seed=0)
     >>> text.topics.shape, int(text.topics.max())
@@ -270,7 +270,7 @@ def make_topic_text(
 def continued_windows(tokens: torch.Tensor, *, batch_size: int, length: int) -> Tuple[torch.Tensor, torch.Tensor]:
     """Cut tokens_N into windows for truncated backpropagation: tokens and labels, both (windows x B, T).
 
-    The text is cut into B parts that are read side by side. Read in order and B at a time, each row goes on where the
+    The text is cut into B parts that are read side by side. Read in order and B at a time, each row continues where the
     same row of the batch before has stopped, so that a state can be carried; the labels are one token further. What
     does not fill the last windows is left out.
 

@@ -1,4 +1,4 @@
-"""Pairs of sentences to translate: small tasks with one right answer, a toy language, and files of pairs.
+"""Generate or read pairs of sentences to translate: small tasks with one right answer, a toy language, files of pairs.
 
 B = sentences, S and T = tokens of a source and of a target. Tokens are int64.
 """
@@ -53,12 +53,12 @@ class Pairs:
 
     @property
     def source_lengths(self) -> List[int]:
-        """How many words each source has."""
+        """The number of words of each source."""
         return [len(source) for source in self.sources]
 
     @property
     def target_lengths(self) -> List[int]:
-        """How many tokens the decoder is given for each target: its words and END."""
+        """The number of tokens that the decoder gets for each target: its words and END."""
         return [len(target) + 1 for target in self.targets]
 
     def select(self, places: Sequence[int]) -> Pairs:

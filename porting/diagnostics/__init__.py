@@ -1,4 +1,4 @@
-"""Findings as data: one table of codes, places in the user's source, and how both are shown; needs no torch."""
+"""Report findings as data: one table of codes, places in the user's source, and how both are shown; needs no torch."""
 
 from __future__ import annotations
 

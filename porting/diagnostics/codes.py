@@ -1,4 +1,4 @@
-"""The one table of codes: what can be wrong with a port, how bad it is, its name, and the page that explains it.
+"""List all codes: what can be wrong with a port, how bad it is, its name, and the page that explains it.
 
 A slug names the bad thing, so that "allow loss-outside-forward" reads well. A code is never used again for another.
 """
@@ -16,7 +16,7 @@ __all__ = ["CODES", "FAMILIES", "PAGES_FOLDER", "Code", "Severity", "find_code",
 
 
 class Severity(str, Enum):
-    """How bad a finding is: an error stops, a warning loses something, a note is worth knowing."""
+    """The severity of a finding: an error stops, a warning loses something, a note is worth knowing."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -69,7 +69,7 @@ FAMILIES: Mapping[str, str] = MappingProxyType(
 )
 """What the first letter of a code stands for, in the order of the table."""
 
-# what is not an error says what it is
+# errors are the rule: others name their severity
 _TABLE: Tuple[Tuple[str, ...], ...] = (
     ("L001", "loss-outside-forward", "the loss is computed outside `forward`"),
     ("L002", "loss-not-scalar", "the loss is not a scalar"),
@@ -311,7 +311,7 @@ def read_page(code: str) -> str:
 
 
 def suggest_names(name: str) -> List[str]:
-    """Suggest the codes and slugs that somebody who wrote `name` may have meant, at most five.
+    """Suggest the codes and slugs that a user who wrote `name` may have meant, at most five.
 
     >>> suggest_names("loss-outside-fwd")
     ['loss-outside-forward']

@@ -1,4 +1,4 @@
-"""Brings findings to the user: as warnings, on a log, as a command's output, or as the last words of a program."""
+"""Deliver findings to the user: as warnings, on a log, as a command's output, or as the last words of a program."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ _ALREADY_SHOWN: Dict[Any, Any] = {}
 
 
 def log_finding(finding: Finding, *, once: bool = False) -> None:
-    """Write `finding` to the `porting` logger: it is about the machine or the cache, and no line is to blame.
+    """Write `finding` to the `porting` logger: it is about the machine or the cache, and not about a line.
 
-    With `once`, a process hears of its code a single time.
+    With `once`, a process logs its code a single time.
     """
     if once and finding.code in _LOGGED:
         return
@@ -85,10 +85,10 @@ _TRACEBACK_VARIABLE = "PORTING_TRACEBACK"
 
 
 def show_findings_alone() -> None:
-    """Let findings that nobody catches be printed as the command line prints them; all other errors stay as they are.
+    """Print uncaught findings as the command line prints them; other errors keep their tracebacks.
 
     PopTorch installs a hook of its own, which logs an error as critical and prints the traceback of each of its
-    causes. The environment variable PORTING_TRACEBACK=1 brings tracebacks back.
+    causes. The environment variable PORTING_TRACEBACK=1 restores tracebacks.
     """
     previous = sys.excepthook
     if getattr(previous, "shows_findings_alone", False):

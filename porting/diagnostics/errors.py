@@ -1,4 +1,4 @@
-"""Errors that carry a finding, one class for each kind of fault that somebody may want to catch."""
+"""Define the errors, which carry a finding: one class for each kind of fault that a program may catch."""
 
 from __future__ import annotations
 
@@ -69,12 +69,12 @@ class PortingError(Exception):
         notes: Union[str, Sequence[str]] = (),
         help: Union[str, Sequence[str]] = (),
     ) -> _Error:
-        """Make the error and its finding, whose place is the line of the user's that led here."""
+        """Make the error and its finding, whose place is the user's line that led here."""
         return cls.of(code, message=message, place=caller_place(), label=label, notes=notes, help=help)
 
 
 class BatchError(PortingError):
-    """Codes B: a batch or a dataset does not fit what was compiled or asked for."""
+    """Codes B: a batch or a dataset does not fit the compiled step or the options."""
 
 
 class CaptureError(PortingError):
@@ -86,7 +86,7 @@ class CheckpointError(PortingError):
 
 
 class DeviceError(PortingError):
-    """Codes D and S: a device is missing, or a ported model is asked for what its device cannot do."""
+    """Codes D and S: a device is missing, or cannot do what a call of a ported model needs."""
 
 
 class ExecutableError(PortingError):
@@ -102,7 +102,7 @@ class UnsupportedOptimizerError(PortingError):
 
 
 def require_extra(module: str, *, extra: str, message: str, help: Sequence[str] = ()) -> Any:
-    """Import `module`; raises PortingError X001 with the `extra` that brings it where its package is not installed.
+    """Import `module`; raises PortingError X001, which names the `extra` to install, where its package is missing.
 
     >>> require_extra("json", extra="bench", message="never said").__name__
     'json'

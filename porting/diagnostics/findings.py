@@ -1,4 +1,4 @@
-"""A finding: one fault or fact about a port, as data, as text with the source line, and as a workflow's annotation."""
+"""Define a finding, one fault or fact about a port: as data, as text with the line, or as a workflow's annotation."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ __all__ = ["FORMATS", "Finding", "render", "render_all"]
 
 @dataclass(frozen=True)
 class Finding:
-    """What was found, where, and what to do about it.
+    """A fault or a fact about a port: its place, and what to do about it.
 
-    `message` states the fault and `label` what is wrong with the very span at `place`; `notes` are facts and `help` the
-    actions that put it right; a single one may be given as a string. Message and severity default to the code's.
+    `message` states the fault and `label` the fault of the very span at `place`; `notes` are facts and `help` the
+    actions that correct it; a single one may be given as a string. Message and severity default to the code's.
     An unknown code is a ValueError.
 
     >>> finding = Finding("L001", help="wrap the model: `to_ipu(model, criterion)`")
@@ -36,10 +36,10 @@ class Finding:
     help: Union[str, Sequence[str]] = ()
     severity: Optional[Severity] = None
     is_guess: bool = False
-    """Whether it rests on a guess: it is told, and changes no exit status."""
+    """Whether it rests on a guess: it is shown, but changes no exit status."""
 
     def __post_init__(self) -> None:
-        """Fill what the code's table knows and make the lines tuples."""
+        """Fill in the defaults of the code's table and make the lines tuples."""
         if self.code not in CODES:
             raise ValueError(f"unknown code {self.code!r}; porting.diagnostics.CODES lists the known ones")
         code = CODES[self.code]
@@ -55,7 +55,7 @@ class Finding:
 
     @property
     def title(self) -> str:
-        """The message that findings of this code have unless they say more."""
+        """The message that findings of this code have by default."""
         return CODES[self.code].title
 
     def to_dict(self) -> Dict[str, Any]:
@@ -165,7 +165,7 @@ def _find_marked_span(source: str, place: Place) -> Tuple[int, int]:
 
 
 def _make_displayable(text: str) -> str:
-    """Replace tabs by blanks, and what a terminal would act on by a mark."""
+    """Replace tabs by blanks, and control characters by a mark."""
     shown = (
         "\N{REPLACEMENT CHARACTER}" if letter != "\t" and unicodedata.category(letter) in _UNSHOWN else letter
         for letter in text

@@ -1,4 +1,4 @@
-"""Places in source files, and the searches for the line of the user's that led here, or that assigns an attribute."""
+"""Find places in source files: the user's line that led to a call, or that assigns an attribute."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class Place:
 def caller_place(skip_internal: bool = True) -> Optional[Place]:
     """Find the innermost line on the stack that the user wrote; None when there is none.
 
-    Frames of this package, of torch and the like, and of the standard library are passed over, save the reference
-    models and the recipes, which are code that a user would write. What is outside of the command only starts it.
+    Frames of this package, of torch and the like, and of the standard library are skipped, save the reference models
+    and the recipes, which are code that a user would write. Frames outside of the command only start it.
     `skip_internal=False` gives the caller's own line.
 
     >>> caller_place(skip_internal=False).line
@@ -51,13 +51,13 @@ def caller_place(skip_internal: bool = True) -> Optional[Place]:
     frame: Optional[FrameType] = sys._getframe(1)
     library_folders = _list_library_folders()
     while skip_internal and frame is not None and not _is_user_frame(frame, library_folders):
-        # what has called the command is the script that starts it
+        # the caller of the command is the script that starts it
         frame = None if frame.f_code.co_filename == _COMMAND else frame.f_back
     return frame_place(frame) if frame is not None else None
 
 
 def frame_place(frame: FrameType) -> Place:
-    """Say which span of source a frame is executing; columns need Python 3.11."""
+    """Return the span of source that a frame is executing; columns need Python 3.11."""
     return _find_place(frame, instruction=frame.f_lasti, line=frame.f_lineno)
 
 
@@ -78,15 +78,15 @@ def find_raising_frame(error: BaseException) -> Optional[Tuple[FrameType, Place]
         step = step.tb_next
     if found is None:
         return None
-    # a frame may have gone on since, to its `finally`
+    # a frame may have moved on since, to its `finally`
     return found.tb_frame, _find_place(found.tb_frame, instruction=found.tb_lasti, line=found.tb_lineno)
 
 
 def find_assignment(kind: type, attribute: str) -> Optional[Place]:
-    """Find the first line of the user's, outside of `__init__`, where a method of `kind` binds or changes `attribute`.
+    """Find the user's first line, outside of `__init__`, where a method of `kind` binds or changes `attribute`.
 
     A list, set or dictionary is changed by its methods, too. A `global` name is found as well. Base classes are
-    searched. Returns None where the source does not tell.
+    searched. Returns None where the source does not show it.
 
     >>> class Counter:
     ...     def forward(self):
@@ -94,7 +94,7 @@ def find_assignment(kind: type, attribute: str) -> Optional[Place]:
     >>> find_assignment(Counter, "total") is None
     True
     """
-    return next((place for cls in kind.__mro__ for place in _list_assignments(cls, attribute)), None)
+    return next((place for cls in kind.__mro__ for place in _iter_assignments(cls, attribute)), None)
 
 
 def is_user_file(file: str) -> bool:
@@ -119,7 +119,7 @@ _GENERATED_PREFIXES = ("<frozen ", "<eval_with_key>", "<attrs generated", "<__ar
 def _list_library_folders() -> Tuple[Optional[str], ...]:
     """List the folders of the libraries that are loaded; one that is not has no frames."""
     modules = sys.modules
-    # a list is made faster than a generator is gone through, and this is asked for each operator of a capture
+    # a list is faster than a generator, and this runs for each operator of a capture
     return tuple([_find_folder(getattr(modules.get(name), "__file__", None)) for name in _LIBRARIES])
 
 
@@ -130,7 +130,7 @@ def _find_folder(file: Optional[str]) -> Optional[str]:
 
 def _is_user_frame(frame: FrameType, library_folders: Tuple[Optional[str], ...]) -> bool:
     file = frame.f_code.co_filename
-    # by far the most usual case: a stack has dozens of frames, and this is asked for each operator
+    # by far the most usual case: a stack has dozens of frames, and this runs for each operator
     if not file.startswith("<"):
         return _is_user_file(file, library_folders)
     # methods that dataclasses and named tuples generate are code of "<string>"; so is `python -c`, which is the user's
@@ -160,16 +160,16 @@ def _is_inside(path: str, folder: str) -> bool:
 
 def _find_place(frame: FrameType, *, instruction: int, line: int) -> Place:
     code = frame.f_code
-    first_line, end_line, start_byte, end_byte = _find_span(code, instruction)
+    first_line, end_line, start_byte, end_byte = _read_span(code, instruction)
     if first_line is None or end_line is None or start_byte is None or end_byte is None:
         return Place(code.co_filename, line)
     column = _find_column(frame, line=first_line, byte=start_byte)
     return Place(code.co_filename, first_line, column, end_line, _find_column(frame, line=end_line, byte=end_byte))
 
 
-# a forward comes by the same lines again, in each layer of a kind and in each round of a loop
+# a forward passes the same lines again, in each layer of a kind and in each round of a loop
 @functools.lru_cache(maxsize=4096)
-def _find_span(code: CodeType, instruction: int) -> Tuple[Optional[int], ...]:
+def _read_span(code: CodeType, instruction: int) -> Tuple[Optional[int], ...]:
     """Return first line, last line, first byte and last byte of an instruction, as far as Python knows them."""
     if not hasattr(code, "co_positions"):
         return (None,) * 4
@@ -184,7 +184,7 @@ def _find_column(frame: FrameType, *, line: int, byte: int) -> int:
     return len(source.encode("utf-8")[:byte].decode("utf-8", "ignore")) + 1
 
 
-def _list_assignments(kind: type, attribute: str) -> Iterator[Place]:
+def _iter_assignments(kind: type, attribute: str) -> Iterator[Place]:
     try:
         file = inspect.getsourcefile(kind)
         lines, first = inspect.getsourcelines(kind)

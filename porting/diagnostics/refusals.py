@@ -1,7 +1,7 @@
-"""Refusals: a fault is raised, unless somebody collects the faults of a run, which then goes on with a guess.
+"""Refuse what a device does not take: a fault is raised, or collected by a run that continues with a guess.
 
-Code that refuses something calls `refuse(error)` in the place of `raise error`, and then says what takes the place of
-what cannot be: an example value, a plausible shape. Nobody collects in a usual run, so that nothing comes of it there.
+Code that refuses something calls `refuse(error)` instead of `raise error`, and then continues with a substitute: an
+example value, a plausible shape. Where nobody collects, as in a usual run, the error is raised.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ __all__ = ["amended_refusals", "are_refusals_collected", "collected_refusals", "
 
 _Collector = Callable[[PortingError], None]
 
-# of one thread: what a loader's workers raise is none of the run's
+# of one thread: errors of a loader's workers do not belong to the run
 _collector: ContextVar[Optional[_Collector]] = ContextVar("porting_refusals", default=None)
 
 
 def refuse(error: PortingError) -> None:
-    """Raise `error`; where refusals are collected, keep it and return, so that the caller goes on with a guess."""
+    """Raise `error`; where refusals are collected, keep it and return, so that the caller continues with a guess."""
     collector = _collector.get()
     if collector is None:
         raise error
@@ -35,7 +35,7 @@ def are_refusals_collected() -> bool:
 
 @contextmanager
 def collected_refusals(collector: Optional[_Collector] = None) -> Iterator[List[PortingError]]:
-    """Keep what is refused while the context lasts; the value lists it, in its order.
+    """Collect refusals while the context lasts; the value lists them, in their order.
 
     A `collector` gets each error instead, and may raise it.
 
@@ -54,7 +54,7 @@ def collected_refusals(collector: Optional[_Collector] = None) -> Iterator[List[
 
 @contextmanager
 def amended_refusals(amend: Callable[[PortingError], PortingError]) -> Iterator[None]:
-    """Hand errors that are collected while the context lasts through `amend`, which may know the line better."""
+    """Pass errors that are collected while the context lasts through `amend`, which may know a better line."""
     outer = _collector.get()
     if outer is None:
         yield

@@ -1,4 +1,4 @@
-"""Wording that messages and reports share: names in a row, numbers of things, tables of text."""
+"""Format names in a row, numbers of things and tables of text, for all messages and reports."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ON_HOOKS = ("compute in `forward` what it does to the gradient: `x * scale + (x
 
 
 def advise_on_autograd(name: str) -> Tuple[str, ...]:
-    """Return what to do instead of a function of autograd, by its name or that of its method, inside `forward`.
+    """Return the advice for a function of autograd inside `forward`, by its name or that of its method.
 
     >>> advise_on_autograd("Tensor.backward")
     ('return the loss and let the training model differentiate it',)
@@ -28,7 +28,7 @@ def advise_on_autograd(name: str) -> Tuple[str, ...]:
 
 
 def list_names(names: Iterable[object], *, most: Optional[int] = None, quote: str = "`") -> str:
-    """Write names one after the other, at most so many of them, and how many more there are.
+    """Join names with commas, at most `most` of them, with the number of the others.
 
     >>> list_names(["a", "b"]), list_names("abcd", most=3, quote="")
     ('`a`, `b`', 'a, b, c and 1 more')
@@ -39,7 +39,7 @@ def list_names(names: Iterable[object], *, most: Optional[int] = None, quote: st
 
 
 def say_number(number: int, noun: str) -> str:
-    """Write a number of things.
+    """Format a number with its noun.
 
     >>> say_number(1, "check"), say_number(2, "check")
     ('1 check', '2 checks')
@@ -48,7 +48,7 @@ def say_number(number: int, noun: str) -> str:
 
 
 def take_first_line(error: object, *, otherwise: str = "") -> str:
-    """Return the first line of what an error says, or `otherwise` if it says nothing.
+    """Return the first line of an error's message, or `otherwise` if it has none.
 
     >>> take_first_line(ValueError("too long"), otherwise="no details"), take_first_line(ValueError())
     ('too long', '')
@@ -57,7 +57,7 @@ def take_first_line(error: object, *, otherwise: str = "") -> str:
 
 
 def align_columns(rows: Sequence[Sequence[str]], *, right: Container[int] = ()) -> List[str]:
-    """Lay out a table, a line for each row; the columns with the numbers `right` are aligned at their ends.
+    """Format a table, a line for each row; the columns with the numbers `right` are right-aligned.
 
     >>> align_columns([("step", "bytes"), ("forward", "8")], right={1})
     ['step     bytes', 'forward      8']

@@ -1,1 +1,1 @@
-"""The examination of a machine: what ports need of it, expected against found, and what to do next for each."""
+"""Examine a machine for what ports need: each probe has what is expected, what is found, and what to do next."""

@@ -1,4 +1,4 @@
-"""A probe of the variables that launchers set: poprun's, those of Open MPI, and torchrun's."""
+"""Probe the variables that launchers set: poprun's, those of Open MPI, and torchrun's. `examine_machine` runs it."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _OTHERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR"
 
 
 def probe_launcher() -> Probe:
-    """Look at whether this process is one of several, and whether everybody who says so says the same."""
+    """Check whether this process is one of several, and whether all launchers' variables agree."""
     name, expected = "launcher", "variables of one launcher that agree, or none"
     variables = {key: value for key, value in sorted(os.environ.items()) if key.startswith(_PREFIXES) or key in _OTHERS}
     if not variables:
         return Probe(name, expected, "a single process")
-    faults = list(_list_faults(variables))
-    places = dict(_list_places(variables))
+    faults = list(_iter_faults(variables))
+    places = dict(_iter_places(variables))
     found = ", ".join(f"{launcher}: {index} of {size}" for launcher, (index, size) in places.items())
     finding = None
     if faults:
@@ -38,13 +38,13 @@ def probe_launcher() -> Probe:
     return Probe(name, expected, found or list_names(variables, quote="", most=4), finding)
 
 
-def _list_places(variables: Dict[str, str]) -> Iterator[Tuple[str, Tuple[int, int]]]:
+def _iter_places(variables: Dict[str, str]) -> Iterator[Tuple[str, Tuple[int, int]]]:
     for launcher, index, size in _FAMILIES:
         if variables.get(index, "").isdigit() and variables.get(size, "").isdigit():
             yield launcher, (int(variables[index]), int(variables[size]))
 
 
-def _list_faults(variables: Dict[str, str]) -> Iterator[str]:
+def _iter_faults(variables: Dict[str, str]) -> Iterator[str]:
     for _launcher, index, size in _FAMILIES:
         there: List[str] = [name for name in (index, size) if name in variables]
         if len(there) == 1:
@@ -52,16 +52,16 @@ def _list_faults(variables: Dict[str, str]) -> Iterator[str]:
         for name in there:
             if not variables[name].isdigit():
                 yield f"{name} is {variables[name]!r}, which is no number"
-    places = dict(_list_places(variables))
+    places = dict(_iter_places(variables))
     for launcher, (index_found, size_found) in places.items():
         if index_found >= size_found:
             yield f"{launcher} counts this process as {index_found} of {size_found}, from 0"
     if len(set(places.values())) > 1:
         yield "two launchers count this process: " + ", ".join(f"{k} {i} of {n}" for k, (i, n) in places.items())
-    yield from _list_replica_faults(variables, places)
+    yield from _iter_replica_faults(variables, places)
 
 
-def _list_replica_faults(variables: Dict[str, str], places: Dict[str, Tuple[int, int]]) -> Iterator[str]:
+def _iter_replica_faults(variables: Dict[str, str], places: Dict[str, Tuple[int, int]]) -> Iterator[str]:
     numbers = {}
     for name in ("POPDIST_NUM_TOTAL_REPLICAS", "POPDIST_NUM_LOCAL_REPLICAS", "POPDIST_REPLICA_INDEX_OFFSET"):
         if name in variables and not variables[name].isdigit():

@@ -1,4 +1,7 @@
-"""The examination of this machine as a whole: all probes, what works here, and the verdict in one line."""
+"""Examine this machine as a whole: run all probes, list what works here, and give the verdict in one line.
+
+`porting doctor` prints it.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,10 @@ from typing import Any, Dict, Iterator, List, Tuple
 from porting.diagnostics import Finding, Severity, align_columns, render, say_number
 from porting.doctor.distribution import probe_launcher
 from porting.doctor.ipus import Hardware, probe_hardware
+from porting.doctor.machine import probe_machine
 from porting.doctor.probes import Probe
 from porting.doctor.redaction import Redaction
 from porting.doctor.software import Software, probe_software
-from porting.doctor.surroundings import probe_surroundings
 from porting.support.torch_versions import find_tested, is_newer_than_tested
 from porting.support.versions import read_version
 from porting.version import VERSION
@@ -26,9 +29,9 @@ _FORMAT_VERSION = 1
 
 @dataclass(frozen=True)
 class Examination:
-    """What was found on this machine; as a string it is the text that `porting doctor` prints.
+    """The findings on this machine; as a string it is the text that `porting doctor` prints.
 
-    `abilities` are what works here and what does not: name, whether it does, and why.
+    `abilities` list what works here: name, whether it works, and the reason.
     """
 
     probes: Tuple[Probe, ...]
@@ -37,7 +40,7 @@ class Examination:
 
     @property
     def findings(self) -> List[Finding]:
-        """What differs from what is expected, the worst first."""
+        """The differences from what is expected, the worst first."""
         found = [probe.finding for probe in self.probes if probe.finding is not None]
         return sorted(found, key=lambda finding: list(Severity).index(Severity(finding.severity)))
 
@@ -48,7 +51,7 @@ class Examination:
 
     @property
     def verdict(self) -> str:
-        """One line: whether this machine is fit for ports, and what to begin with if not."""
+        """The verdict in one line: whether this machine is fit for ports, and the first remedy if not."""
         counts = Counter(finding.severity for finding in self.findings)
         numbers = ", ".join(say_number(counts[kind], kind.value) for kind in Severity if counts[kind]) or "no finding"
         has_ipus = self.abilities[-1][1]
@@ -61,7 +64,7 @@ class Examination:
         return f"{works}: {len(self.probes)} things looked at, {numbers}{begin}"
 
     def to_dict(self) -> Dict[str, Any]:
-        """Make a dictionary of plain values for others to read: names, addresses and secrets are taken out."""
+        """Make a dictionary of plain values for others to read, without names, addresses and secrets."""
         document = {
             "version": _FORMAT_VERSION,
             "porting": VERSION,
@@ -90,25 +93,25 @@ class Examination:
 
 
 def examine_machine() -> Examination:
-    """Look at everything; nothing is changed, and nothing that is missing or broken stops it."""
+    """Run all probes; they change nothing, and nothing that is missing or broken stops them."""
     # importing torch and compiling a program take seconds, in processes of their own
     with ThreadPoolExecutor() as pool:
-        surroundings = pool.submit(probe_surroundings)
+        machine = pool.submit(probe_machine)
         software = probe_software()
         hardware = probe_hardware(poptorch_version=str(software.poptorch.get("version", "")))
-        probes = (*software.probes, *hardware.probes, probe_launcher(), *surroundings.result())
+        probes = (*software.probes, *hardware.probes, probe_launcher(), *machine.result())
     system = f"{platform.system()} {platform.release()} {platform.machine()}"
-    return Examination(probes, tuple(_list_abilities(software, hardware, probes)), system)
+    return Examination(probes, tuple(_iter_abilities(software, hardware, probes)), system)
 
 
 def _write_row(probe: Probe) -> Tuple[str, ...]:
     return probe.state, probe.name, probe.found, probe.expected
 
 
-def _list_abilities(
+def _iter_abilities(
     software: Software, hardware: Hardware, probes: Tuple[Probe, ...]
 ) -> Iterator[Tuple[str, bool, str]]:
-    """List what works; IPUs are the last."""
+    """Yield the abilities; that of IPUs is the last."""
     faults = {probe.name for probe in probes if probe.finding is not None}
     torch = _describe_torch(software.torch["version"]) if software.torch else "torch cannot be imported"
     yield "porting check of sources, explain, cache", True, "needs no torch"
@@ -130,7 +133,7 @@ def _list_abilities(
 
 
 def _describe_torch(version: str) -> str:
-    """Say from which tested version it is known what works with a torch."""
+    """Name the tested version that tells what works with a torch."""
     tested = find_tested(version).version
     if read_version(version) == read_version(tested):
         return f"torch {version}, tested"

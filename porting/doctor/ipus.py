@@ -1,4 +1,7 @@
-"""Probes of the hardware: the Poplar SDK, the tools that look at IPUs, their driver, and the partition's variables."""
+"""Probe the hardware: the Poplar SDK, the tools that look at IPUs, their driver, and the partition's variables.
+
+`examine_machine` runs them.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ _ENABLE = "source the SDK's scripts: `source poplar_sdk/enable`, or both `enable
 
 @dataclass(frozen=True)
 class Hardware:
-    """What was found of IPUs: probes, how many devices there are, and the version of the SDK."""
+    """The IPUs of this machine: probes, the number of devices, and the version of the SDK."""
 
     probes: Tuple[Probe, ...]
     num_devices: int = 0
@@ -30,7 +33,7 @@ class Hardware:
 
 
 def probe_hardware(*, poptorch_version: str = "") -> Hardware:
-    """Look for the SDK and ask the tools `gc-info` and `gc-monitor` where they are."""
+    """Look for the SDK, and run the tools `gc-info` and `gc-monitor` where they are installed."""
     sdk, sdk_version = _probe_sdk(poptorch_version)
     devices, driver, num_devices = _probe_devices()
     partition = _probe_partition()

@@ -1,4 +1,7 @@
-"""Words of an examination: what was looked at, what was expected and found there, and other programs' answers."""
+"""Define a probe's result, what was expected and what was found, and ask other programs for their answers.
+
+All probes use it.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ _MOST_CHARACTERS = 200_000
 
 @dataclass(frozen=True)
 class Probe:
-    """One thing that was looked at: what a port needs of it, what was found, and the finding where they differ."""
+    """The result of one probe: what a port needs, what is there, and a finding where they differ."""
 
     name: str
     expected: str
@@ -43,7 +46,7 @@ class Probe:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a program answered: its text, and the fault if it gave none that can be trusted; empty otherwise."""
+    """The answer of a program: its text, and the fault if the text cannot be trusted; empty otherwise."""
 
     text: str
     fault: str = ""
@@ -52,7 +55,7 @@ class Answer:
 def ask_program(
     words: Sequence[str], *, timeout_seconds: float, environment: Optional[Mapping[str, str]] = None
 ) -> Answer:
-    """Run a program and return what it wrote; one that does not end in time is ended, with all that it started."""
+    """Run a program and return its output; one that exceeds its time is killed, with all that it started."""
     try:
         process = subprocess.Popen(
             list(words),
@@ -83,7 +86,7 @@ def _end_all(process: subprocess.Popen[bytes]) -> None:
     process.kill()
     try:
         process.communicate(timeout=1)
-    except subprocess.TimeoutExpired:  # stuck in a driver: nobody can end it
+    except subprocess.TimeoutExpired:  # stuck in a driver: it cannot be killed
         for stream in (process.stdout, process.stderr):
             if stream is not None:
                 stream.close()

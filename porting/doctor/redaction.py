@@ -1,4 +1,7 @@
-"""Takes out of an examination what nobody else should read: names of people and hosts, addresses, secrets."""
+"""Remove private data from an examination: names of people and hosts, addresses, secrets.
+
+The examination's JSON goes through it.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +15,14 @@ __all__ = ["Redaction"]
 
 _SECRET_NAME = r"[A-Z0-9_]*(?:TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|ACCESS_?KEY|CREDENTIAL|COOKIE)[A-Z0-9_]*"
 _SHORTEST_NAME = 3
-# names of users that say nothing of anybody, and are words of other texts
+# names of users that identify no person, and are words of other texts
 _PLAIN_USERS = {"root", "user", "admin", "ubuntu", "runner", "nobody", "docker", "python"}
 
 Replacement = Union[str, Callable[["re.Match[str]"], str]]
 
 
 class Redaction:
-    """Takes names, addresses and secrets out of texts; made for one machine and one user."""
+    """Removes names, addresses and secrets from texts, for one machine and one user."""
 
     def __init__(self) -> None:
         self._rules: List[Tuple[Pattern[str], Replacement]] = [
@@ -39,20 +42,20 @@ class Redaction:
     @staticmethod
     def _list_home_rules() -> List[Tuple[Pattern[str], Replacement]]:
         home = os.path.expanduser("~").rstrip("/\\")
-        # what lies below the home folder tells of projects and people; the last name says enough
+        # folders below the home folder reveal projects and people; the last name is enough
         below = r"(?P<rest>(?:[/\\][^\s/\\'\"`:;,()]+)*)"
         homes = [re.escape(home)] if len(home) > 1 else []
         homes += [r"/(?:home|Users|nethome|lustre/home)/[^\s/'\"`:;,()]+", r"[A-Z]:\\Users\\[^\s\\'\"`:;,()]+"]
         return [(re.compile(f"(?:{'|'.join(homes)}){below}"), _shorten_home)]
 
     def redact_text(self, text: str) -> str:
-        """Return a text without what is nobody's business."""
+        """Return a text without private data."""
         for pattern, replacement in self._rules:
             text = pattern.sub(replacement, text)
         return text
 
     def redact(self, value: object) -> Any:
-        """Return plain values, nested in lists and dictionaries, without what is nobody's business."""
+        """Return plain values, nested in lists and dictionaries, without private data."""
         if isinstance(value, str):
             return self.redact_text(value)
         if isinstance(value, dict):

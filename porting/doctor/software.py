@@ -1,4 +1,4 @@
-"""Probes of the software: Python, torch, the packages that everything needs, and PopTorch.
+"""Probe the software: Python, torch, the packages that everything needs, and PopTorch.
 
 Torch and PopTorch are imported in processes of their own: a library that crashes or hangs is a finding, too.
 """
@@ -50,7 +50,7 @@ _LOOK_AT_PACKAGE = "import json, {0}; print('porting doctor:' + json.dumps({{'ve
 
 @dataclass(frozen=True)
 class Software:
-    """What the libraries said of themselves; empty where they could not be asked."""
+    """The libraries' versions and abilities; empty where a library cannot be imported."""
 
     probes: Tuple[Probe, ...]
     torch: Mapping[str, Any] = field(default_factory=dict)
@@ -63,7 +63,7 @@ class Software:
 
     @property
     def can_compile(self) -> bool:
-        """Whether it is a torch whose compiler was seen to compile whole steps; others replay them."""
+        """Whether this torch's compiler was tested to compile whole steps; others replay them."""
         return self.can_capture and find_tested(self.torch["version"]).has("aot")
 
     @property
@@ -73,7 +73,7 @@ class Software:
 
 
 def probe_software() -> Software:
-    """Look at Python and import the libraries, each in a process of its own."""
+    """Probe Python and import the libraries, each in a process of its own."""
     with ThreadPoolExecutor() as pool:
         others = [pool.submit(_probe_package, name) for name in ("numpy", "tqdm")]
         of_poptorch = pool.submit(_probe_poptorch)
@@ -173,7 +173,7 @@ def _probe_poptorch() -> Tuple[Dict[str, Any], Probe]:
 
 
 def probe_release(version: str) -> Probe:
-    """Tell whether ports are tested over this PopTorch, and what it does otherwise than the newest that they are."""
+    """Tell whether ports are tested with this PopTorch, and how it differs from the newest tested one."""
     name, expected, release = "PopTorch release", f"{_RELEASES}, which are tested", name_release(version)
     if release not in TESTED_RELEASES:
         finding = Finding(
@@ -198,11 +198,11 @@ def _is_installed(name: str) -> bool:
 
 
 def _import_apart(name: str, program: str) -> Tuple[Dict[str, Any], str]:
-    """Run a program that imports a package, in another process, and return what it says, or the fault."""
+    """Run a program that imports a package, in another process, and return its output, or the fault."""
     environment = {**make_environment(), "PYTHONIOENCODING": "utf-8"}
     answer = ask_program([sys.executable, "-c", program], timeout_seconds=_IMPORT_SECONDS, environment=environment)
     line = next((line for line in reversed(answer.text.splitlines()) if line.startswith(_MARK)), "")
-    # what said its facts and crashed on its way out, as drivers do, is usable
+    # an answer is usable even if the program crashed on its exit, as drivers do
     if line:
         return dict(json.loads(line[len(_MARK) :])), ""
     return {}, _name_fault(answer) or f"{name} said nothing of itself"

@@ -1,4 +1,4 @@
-"""Training steps as files: captured in one process, compiled in another, drawn and listed for people."""
+"""Export training steps as files: one process captures them, another compiles them, and people read their dumps."""
 
 from __future__ import annotations
 

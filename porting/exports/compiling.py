@@ -1,4 +1,7 @@
-"""`compile_step`: the executable of an exported step, kept where a training process finds it."""
+"""Compile an exported step, and keep the executable where a training process finds it: `compile_step`.
+
+`porting compile` uses it.
+"""
 
 from __future__ import annotations
 
@@ -30,14 +33,14 @@ def compile_step(
     limits: Optional[TuningLimits] = None,
     report: Callable[[Finding], None] = lambda _finding: None,
 ) -> Obtained:
-    """Make the executable of `step`, or find it, and keep it under the key that the training process will ask for.
+    """Make the executable of `step`, or find it, and keep it under the key that the training process will look up.
 
     `engine` is "auto", which measures within `limits`, or the name of one. `cache_dir` is the folder that
-    training will use: `PortOptions.cache_dir`, or that of the environment. `computation_order` takes the place of the
-    exported one; training finds the executable if it asks for the same. `report` gets findings as they arise.
+    training will use: `PortOptions.cache_dir`, or that of the environment. `computation_order` replaces the exported
+    one; training finds the executable if it has the same. `report` gets findings as they arise.
 
     Raises OptionError P004 for an unknown engine, ExecutableError E026 for an unknown order. A step that cannot be
-    compiled is no error: `origin` is "replay" then, and the findings say why.
+    compiled is no error: `origin` is "replay" then, and the findings have the reason.
     """
     order = ComputationOrder.of(step.computation_order if computation_order is None else computation_order)
     request = step.request

@@ -1,4 +1,7 @@
-"""`export`: captures a training step as `to_ipu` does and writes it to a file, without compiling or training."""
+"""Capture a training step as `to_ipu` does and write it to a file, without compiling or training: `export`.
+
+`porting export` uses it.
+"""
 
 from __future__ import annotations
 
@@ -48,10 +51,10 @@ def export(
     `batch` is a combined batch: the arguments of one call, with micro-batch x accumulation x replicas x iterations
     samples. Nothing is computed, compiled or trained; lazy modules get their parameters. As with `to_ipu`, a precision
     in which weights are halves converts the model's. Without `weights` the file holds their shapes only.
-    `translator` says what is written: "capture" the step, for `compile_step` and `porting compile`; "onnx" its forward
+    `translator` chooses the content: "capture" the step, for `compile_step` and `porting compile`; "onnx" its forward
     pass for other tools (extra `onnx`). Another is a NotImplementedError.
 
-    Raises what `to_ipu` and compiling would, and ExecutableError E027 for a step that no file can hold.
+    Raises the errors of `to_ipu` and of compiling, and ExecutableError E027 for a step that no file can hold.
 
     >>> import tempfile
     >>> batch = torch.ones(8, 4), torch.zeros(8, dtype=torch.int64)
@@ -79,11 +82,11 @@ def capture(
     mode: str = "training",
     target: str = "",
 ) -> ExportedStep:
-    """Do what `export` does and keep the step in memory; `target` says what it is made of."""
+    """Capture the step as `export` does and keep it in memory; `target` names its source."""
     if mode not in MODES:
         raise OptionError.at_caller("P002", message=f"`mode` is {mode!r}", help=f"use one of {MODES}")
     options = options if options is not None else PortOptions()
-    # the executable that is made on the way is the literal graph, which costs nothing and is kept nowhere
+    # the executable that is made as well is the literal graph, which costs nothing and is not kept
     plain = options.replace(engine="replay", computation_order="none", cache_dir=None)
     ported = to_ipu(model, loss, optimizer=optimizer, options=plain, device="sim")
     args, kwargs = make_call_arguments(batch)
@@ -104,7 +107,7 @@ def capture(
 
 
 def _take_step(session: Any, options: PortOptions, signature: BatchSignature, **facts: Any) -> ExportedStep:
-    """Take out of an executor's session what its executable was made of; `facts` are further fields."""
+    """Make the exported step from an executor's session; `facts` are further fields."""
     compiled, optimizer = session.require_compiled(), session.optimizer if session.is_training else None
     plan, state = compiled.plan, compiled.state
     request = BuildRequest(

@@ -1,4 +1,4 @@
-"""Trainer libraries on a device: Ignite, Lightning, transformers' `Trainer` and accelerate, each an extra."""
+"""Run trainer libraries on a device: Ignite, Lightning, transformers' `Trainer` and accelerate, each an extra."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""accelerate on a device: its `Accelerator` by its own name, whose `prepare` lets the model's calls run there.
+"""Run accelerate's models on a device: `prepare` of this `Accelerator` sends their calls there.
 
 `backward`, `clip_grad_norm_`, `accumulate`, `no_sync`, `save_state` and trackers are the library's: gradients and
 weights are on the host, where they work as they do without a device.
@@ -37,7 +37,7 @@ _REFUSED = {
 
 
 class Accelerator(_Accelerator):
-    """accelerate's `Accelerator`: models that go through `prepare` run on the device, and stay themselves.
+    """accelerate's `Accelerator`: prepared models run on the device, and stay the same objects.
 
     `port_options`, `port_device` and `modules` are those of `DeviceCalls`. Raises OptionError P002 for settings
     that the device does in another way.
@@ -74,7 +74,7 @@ class Accelerator(_Accelerator):
         return prepared
 
     def free_memory(self, *objects: Any) -> Any:
-        """Do what the library's does, and let the models run on the host again."""
+        """Do as the library's, and let the models run on the host again."""
         for calls in self.device_calls:
             calls.destroy()
         self.device_calls.clear()

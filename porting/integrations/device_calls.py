@@ -1,8 +1,8 @@
-"""`DeviceCalls`: the calls of a model run on the device while the model stays the object that a trainer knows.
+"""Run the calls of a model on the device while the trainer keeps the model itself: `DeviceCalls`.
 
 A trainer library checks the type of a model, reads the signature of its `forward`, saves, copies and unwraps it. So the
-model is not exchanged for a port: only the `forward` of its modules is, and of these the outermost that is called runs
-on the device, through a port with `loop="host"`. What it calls inside is a part of its graph.
+model is not replaced by a port: only the `forward` of its modules is, and the outermost module that is called runs on
+the device, through a port with `loop="host"`. The modules that it calls are a part of its graph.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class DeviceCalls:
                 _RoutedForward.put_into(module, functools.partial(self._run_module, name))
 
     def remove(self) -> None:
-        """Let calls run on the host again; what is compiled stays for the next time."""
+        """Let calls run on the host again; executables stay for the next time."""
         self._is_on = False
         for module in self._chosen.values():
             _RoutedForward.take_out_of(module)
@@ -109,7 +109,7 @@ class DeviceCalls:
         return [name or type(self.model).__name__ for name in self._ports]
 
     def reports(self) -> List[RunReport]:
-        """Tell what ran, one report for each module."""
+        """Return the reports of the calls, one for each module."""
         return [port.report() for port in self._ports.values()]
 
     def _run_module(self, name: str, args: Sequence[Any], kwargs: Dict[str, Any]) -> Any:
@@ -125,7 +125,7 @@ class DeviceCalls:
 def calls_on_host() -> Iterator[None]:
     """Let the calls of all models run on the host, in plain PyTorch, while the context lasts.
 
-    Gradients of gradients are computed there, such as those of a penalty on the slope of a critic.
+    There, gradients of gradients can be computed, such as those of a penalty on the slope of a critic.
 
     >>> import torch
     >>> model, x = nn.Linear(4, 1), torch.ones(3, 4, requires_grad=True)
@@ -156,14 +156,14 @@ class _ForwardOf(nn.Module):
         self.training = module.training
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Return what the module returns."""
+        """Return the module's results."""
         return self.module.forward(*args, **kwargs)
 
 
 class _RoutedForward:
     """Stands in for `forward` of one module; a copy of the module gets its own plain `forward`."""
 
-    # one for all: what runs inside a call on the device is a part of it, whichever trainer it belongs to
+    # one for all: modules inside a call on the device are a part of it, whichever trainer they belong to
     is_inside = False
 
     def __init__(self, module: nn.Module, run: Callable[[Sequence[Any], Dict[str, Any]], Any]) -> None:
@@ -199,7 +199,7 @@ class _RoutedForward:
 
     @classmethod
     def take_out_of(cls, module: nn.Module) -> None:
-        """Give `module` the `forward` back that it had."""
+        """Restore the earlier `forward` of `module`."""
         routed = vars(module).get("forward")
         if isinstance(routed, cls):
             del vars(module)["forward"]
@@ -212,7 +212,7 @@ def _return_it(value: object) -> Any:
 
 
 def is_ported(model: nn.Module) -> bool:
-    """Tell whether `to_ipu` has made it."""
+    """Tell whether `to_ipu` has made the model."""
     return isinstance(model, (PortedModel, HostLoopModel))
 
 
@@ -258,7 +258,7 @@ def _is_metric(module: nn.Module) -> bool:
 
 
 def _has_forward(module: nn.Module) -> bool:
-    """Tell whether somebody has written a `forward` for it: containers have none, nor have some LightningModules."""
+    """Tell whether the module has a `forward` of its own: containers have none, nor have some LightningModules."""
     for base in type(module).__mro__:
         if "forward" in vars(base):
             return base is not nn.Module and base.__name__ != "LightningModule"

@@ -1,4 +1,4 @@
-"""Ignite on a device: the factories of `ignite.engine` by their own names, for a model or for a port of it.
+"""Run Ignite on a device: the factories of `ignite.engine` by their own names, for a model or for a port of it.
 
 Events, handlers, metrics, checkpoints, schedulers and progress bars are Ignite's. A plain model keeps its loop on the
 host, see `DeviceCalls`; a port of `to_ipu(model, loss, optimizer=optimizer)` makes the whole step on the device.
@@ -40,8 +40,8 @@ def create_supervised_trainer(
     """Return an Engine that trains; `settings` are those of Ignite's function of this name.
 
     A plain `model` is called on the device while `loss_fn` and `optimizer` stay on the host; `options` are those of
-    `to_ipu(model, loop="host")`. For a PortedModel a batch `(x, y)` is one call, which makes the step; what the call
-    returns goes through `output_transform`, whose default is the loss as a number. Optimizer and loss need not be given
+    `to_ipu(model, loop="host")`. For a PortedModel a batch `(x, y)` is one call, which makes the step; its results go
+    through `output_transform`, whose default is the loss as a number. Optimizer and loss need not be given
     then, and must be the port's.
 
     Raises OptionError P002 for settings that the device does in another way, DeviceError D003 for another `device`.
@@ -127,7 +127,7 @@ def _repeat_last(tensor: torch.Tensor, count: int) -> torch.Tensor:
 
 
 def _route_model(engine: Any, model: nn.Module, options: Optional[PortOptions]) -> Any:
-    """Let what `engine` does with a batch call the device; its `device_calls` tell what ran there."""
+    """Let the process function of `engine` call the device; its `device_calls` record the calls."""
     if is_ported(model):
         return engine
     calls, process = DeviceCalls(model, options=options), engine._process_function
@@ -153,7 +153,7 @@ def _read_loss(_x: object, _y: object, _prediction: object, loss: torch.Tensor) 
 def _check_port(
     ported: PortedModel, optimizer: object, loss_fn: object, options: object, settings: Dict[str, Any]
 ) -> None:
-    """Raise OptionError P002 for what a port has been told already, or cannot be told any more."""
+    """Raise OptionError P002 for settings that a port has already, or can no longer get."""
     fault, remedy = "", ""
     if optimizer is not None and optimizer is not ported.port_optimizer.given:
         fault, remedy = "`optimizer` is not the one that the model was ported with", "leave it out"

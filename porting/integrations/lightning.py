@@ -1,4 +1,4 @@
-"""Lightning on a device: `Trainer(strategy=make_strategy())` trains a LightningModule as it is.
+"""Train a LightningModule, unchanged, on a device: `Trainer(strategy=make_strategy())`.
 
 Loops, optimizers, schedulers, callbacks, loggers and checkpoints are Lightning's and see the module itself. In its
 steps the outermost modules that it calls run on the device, see `DeviceCalls`. Clipping, accumulation, several
@@ -40,7 +40,7 @@ def make_strategy(
 ) -> Any:
     """Return a strategy for `Trainer(strategy=...)` that runs the modules of a LightningModule on the device.
 
-    `options`, `device` and `modules` are those of `DeviceCalls`. The strategy's `reports()` tell what ran.
+    `options`, `device` and `modules` are those of `DeviceCalls`. The strategy's `reports()` list the calls.
     `package` is "lightning.pytorch" or "pytorch_lightning"; without it, the one that is imported already.
 
     Raises PortingError X001 where neither is installed, OptionError P002 where both are imported. A Trainer with a
@@ -84,9 +84,9 @@ def _define_class(single_device_strategy: Type[Any]) -> Type[Any]:
 
 
 class _DeviceSteps:
-    """What a strategy does otherwise than Lightning's for one device: its steps call the device.
+    """The change to Lightning's strategy for one device: its steps call the device.
 
-    To Lightning it is a strategy of the CPU, where the weights are whenever they are looked at.
+    To Lightning it is a strategy of the CPU, where the weights are whenever they are read.
     """
 
     lightning_module: Any
@@ -101,7 +101,7 @@ class _DeviceSteps:
         self._called: Optional[nn.Module] = None
 
     def setup_environment(self) -> None:
-        """Refuse what the device does not do."""
+        """Refuse settings that the device does not support."""
         super().setup_environment()  # type: ignore[misc]
         _refuse_settings(self.lightning_module, self.precision_plugin)
 
@@ -133,7 +133,7 @@ class _DeviceSteps:
             return super().predict_step(*args, **kwargs)  # type: ignore[misc]
 
     def reports(self) -> List[RunReport]:
-        """Tell what ran on the device, one report for each module and shape of batch."""
+        """Return the reports of the device, one for each module and shape of batch."""
         return [] if self._calls is None else self._calls.reports()
 
     def list_device_modules(self) -> List[str]:
@@ -146,7 +146,7 @@ class _DeviceSteps:
 
 
 def _refuse_settings(module: LightningModule, precision_plugin: object) -> None:
-    """Raise OptionError P002 for settings of the Trainer that would do something else than they say."""
+    """Raise OptionError P002 for settings of the Trainer that would not have their usual effect."""
     trainer = module.trainer
     asked = trainer._accelerator_connector
     fault, remedy = "", "leave it out: this strategy runs one process with one device"

@@ -1,4 +1,4 @@
-"""transformers on a device: its `Trainer` and `Seq2SeqTrainer` by their own names, and batches of one length.
+"""Run transformers on a device: its `Trainer` and `Seq2SeqTrainer` by their own names, and batches of one length.
 
 Arguments, callbacks, optimizers, schedules, checkpoints and logs are the library's. In a training or prediction step
 the model runs on the device, see `DeviceCalls`; clipping and accumulation are arithmetic on gradients, on the host.
@@ -33,7 +33,7 @@ _logger = logging.getLogger("porting")
 _PRECISION = "leave it out, and say `Trainer(..., port_options=PortOptions(precision='mixed'))`, or 'bfloat16'"
 _ONE = "leave it out: one process drives one device"
 
-# what the library would do to the model behind the loop's back, and what says the same to the device
+# arguments by which the library would change the model itself, and the device's options for the same
 _REFUSED = {
     "fp16": _PRECISION,
     "bf16": _PRECISION,
@@ -50,7 +50,7 @@ _REFUSED = {
 
 
 class _OnDevice:
-    """What a trainer does otherwise than the library's: the model's calls in its steps run on the device."""
+    """The change to the library's trainer: the model's calls in its steps run on the device."""
 
     model: Any
     args: Any
@@ -74,19 +74,19 @@ class _OnDevice:
 
     @property
     def device_calls(self) -> DeviceCalls:
-        """What runs on the device: its `reports()` tell how often and how long."""
+        """The calls on the device; its `reports()` count and time them."""
         if self._calls is None or self._calls.model is not self.model:  # `model_init` makes a new one
             self._calls = DeviceCalls(self.model, **self._settings)
         found: DeviceCalls = self._calls
         return found
 
     def training_step(self, *args: Any, **kwargs: Any) -> Any:
-        """Do what the library's does, the model on the device."""
+        """Do as the library's, with the model on the device."""
         with self.device_calls.active():
             return super().training_step(*args, **kwargs)  # type: ignore[misc]
 
     def prediction_step(self, *args: Any, **kwargs: Any) -> Any:
-        """Do what the library's does, the model on the device; what it generates, it generates on the host."""
+        """Do as the library's, with the model on the device; it generates on the host."""
         with self._where_it_predicts():
             return super().prediction_step(*args, **kwargs)  # type: ignore[misc]
 
@@ -107,7 +107,7 @@ class Seq2SeqTrainer(_OnDevice, _Seq2SeqTrainer):
 
 
 def _refuse_arguments(arguments: TrainingArguments) -> None:
-    """Raise OptionError P002 for training arguments that would do something else than they say."""
+    """Raise OptionError P002 for training arguments that would not have their usual effect."""
     fault, remedy = "", ""
     for name, advice in _REFUSED.items():
         if getattr(arguments, name, None):
@@ -122,9 +122,9 @@ def _refuse_arguments(arguments: TrainingArguments) -> None:
 
 
 class FixedLength:
-    """A data collator that pads what another one collates to sequences of `length`, for which one graph serves.
+    """A data collator that pads the batches of another one to sequences of `length`, so that one graph is enough.
 
-    Tensors of two dimensions [rows, tokens] get more columns: labels -100, which the library's losses leave out,
+    Tensors of two dimensions [rows, tokens] get more columns: labels -100, which the library's losses ignore,
     `input_ids` the `pad_token_id`, all others 0. An attention mask is made where there is none, so that padding is
     not attended to. BatchError B001 for a sequence that is longer.
 

@@ -1,7 +1,7 @@
-"""Reference models that benchmarks and recipes share, one module a family: `build("mlp:mushrooms")`.
+"""Offer reference models that benchmarks and recipes share, one module a family: `build("mlp:mushrooms")`.
 
 Every family has the names of `Family`: configurations by name, the model, an example batch and the loss. Families, and
-torch with them, are loaded when one is asked for.
+torch with them, are loaded on first use.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def load(family: str) -> Family:
     return cast("Family", importlib.import_module(f".{family}", __name__))
 
 
-def _find_families() -> Mapping[str, str]:
+def _read_families() -> Mapping[str, str]:
     """Read the first lines of the families beside this module: files, and folders for large ones."""
     folder = Path(__file__).parent
     files = {path.stem: path for path in folder.glob("*.py") if path.stem not in ("__init__", "family")}
@@ -65,5 +65,5 @@ def _find_families() -> Mapping[str, str]:
     return MappingProxyType(found)
 
 
-FAMILIES: Mapping[str, str] = _find_families()
-"""What each family is, in one line, by its name; read from the modules without loading them."""
+FAMILIES: Mapping[str, str] = _read_families()
+"""The first line of each family's module, by the family's name; read without loading the modules."""

@@ -1,4 +1,4 @@
-"""An encoder-only transformer in the manner of BERT: blocks that see both sides, and a head for words or classes.
+"""Define an encoder-only transformer in the manner of BERT, with a head for words or for classes.
 
 B = sentences, T = tokens of a sentence, D = width, V = size of the vocabulary, C = classes.
 """
@@ -30,7 +30,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class BertConfig:
-    """What the transformer is made of; the defaults are BERT base.
+    """The sizes of the transformer; the defaults are BERT base.
 
     `head` is "masked_lm", which names the words that were masked out, or "classification", into `num_classes`. `length`
     is how many positions there are, and that of an example batch; `num_types` counts the kinds of tokens: those of a
@@ -100,7 +100,7 @@ class BertMaskedLM(nn.Module):
 
 
 class BertClassifier(nn.Module):
-    """tokens_BT, types_BT, mask_BT -> logits_BC, from what the pooler makes of the first token."""
+    """tokens_BT, types_BT, mask_BT -> logits_BC, from the pooler's output for the first token."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
@@ -165,7 +165,7 @@ def example_batch(config: BertConfig, *, batch_size: int, seed: int = 0) -> Tupl
 
 
 class _Embeddings(nn.Module):
-    """The sum of what a token is, where it stands and to which sentence it belongs."""
+    """The sum of three embeddings: of the token, of its position and of its sentence."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A convolutional network for small grey images, with BatchNorm and Dropout: what the benchmark suite trains.
+"""Define a convolutional network for small grey images, with BatchNorm and Dropout; the benchmark suite trains it.
 
 B = images, H and W = height and width in pixels, C = classes.
 """

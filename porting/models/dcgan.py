@@ -1,4 +1,4 @@
-"""Images out of nothing: a generator makes them, and a discriminator learns to tell them from real ones.
+"""Define a GAN for images: a generator makes them from noise, and a discriminator tells them from real ones.
 
 B = samples, Z = hidden numbers, H and W = height and width in pixels, C = channels.
 """
@@ -40,10 +40,10 @@ class DCGANConfig:
 
     `hidden` random numbers become an image by way of `channels`, a multiple of 8, then a half, a quarter and an eighth
     of it; the discriminator goes the opposite way. In training it adds `noise`, a standard deviation, to its input and
-    behind each convolution. `weight_scale` is the standard deviation of initial weights.
+    after each convolution. `weight_scale` is the standard deviation of initial weights.
 
-    `bias_before_norm` gives convolutions a bias where normalisation follows, as Chainer does. It is of no use:
-    normalisation takes it away again, and its gradient is rounding noise.
+    `bias_before_norm` gives convolutions a bias where normalisation follows, as Chainer does. It has no effect:
+    normalisation removes it again, and its gradient is rounding noise.
     """
 
     hidden: int = 100
@@ -79,10 +79,10 @@ _EPS, _SLOPE = 2e-5, 0.2
 
 
 class Logits(NamedTuple):
-    """What the discriminator says, positive for real: each B numbers.
+    """The discriminator's scores, positive for real images: B numbers each.
 
-    `fake` is of generated images as they are, and teaches the discriminator; `held` is of the same images by a
-    discriminator that is held constant, and teaches the generator.
+    `fake` scores generated images and trains the discriminator; `held` scores the same images by a discriminator that
+    is held constant, and trains the generator.
     """
 
     real: torch.Tensor
@@ -207,7 +207,7 @@ def example_batch(
 
 
 def make_hidden(config: DCGANConfig, num_samples: int, *, generator: torch.Generator) -> torch.Tensor:
-    """Draw hidden_BZ, what images are made of: numbers between -1 and 1.
+    """Draw hidden_BZ, the noise that images are made of: numbers between -1 and 1.
 
     >>> make_hidden(DCGANConfig(hidden=3), 2, generator=torch.Generator().manual_seed(0)).shape
     torch.Size([2, 3])
@@ -228,14 +228,14 @@ def discriminator_loss(real: torch.Tensor, fake: torch.Tensor, targets: torch.Te
 
 
 def generator_loss(held: torch.Tensor) -> torch.Tensor:
-    """Be taken for real, by logits_B of a discriminator that is held constant: softplus(-held), the mean."""
+    """Reward images taken for real, by logits_B of a discriminator that is held constant: mean softplus(-held)."""
     return F.softplus(-held).mean()
 
 
 def loss(logits: Logits, targets: torch.Tensor) -> torch.Tensor:
     """Add both losses: each has gradients for its own network only, so that one step of an optimizer trains both.
 
-    `targets` (B) are what the discriminator should say of real images: ones.
+    `targets` (B) are the discriminator's aims for real images: ones.
     """
     real, fake, held = logits
     return discriminator_loss(real, fake, targets) + generator_loss(held)

@@ -1,4 +1,4 @@
-"""The contract that every family of models keeps, its configurations by name, and what several families share.
+"""Define the contract of all model families, their named configurations, and what several families share.
 
 B = samples, K = channels, H and W = height and width in pixels, T = tokens of a text, C = classes.
 """
@@ -74,7 +74,7 @@ def configure(variants: Mapping[str, Config], variant: str, changes: Mapping[str
 def check_positive(config: Any, *, zero_allowed: Sequence[str] = ()) -> None:
     """Raise ValueError unless all whole numbers of a configuration are at least 1, those in tuples as well.
 
-    Those fields that are named in `zero_allowed` are at least 0; truth values and fractions are not looked at. torch
+    Those fields that are named in `zero_allowed` are at least 0; truth values and fractions are not checked. torch
     would make layers without channels of such numbers, and say nothing.
 
     >>> from porting.models.mlp import MLPConfig
@@ -112,7 +112,7 @@ class Images(Protocol):
 
     @property
     def num_classes(self) -> int:
-        """How many classes there are."""
+        """The number of classes."""
 
 
 def example_batch(config: Images, *, batch_size: int, seed: int = 0) -> Tuple[torch.Tensor, torch.Tensor]:

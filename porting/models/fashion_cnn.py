@@ -1,4 +1,4 @@
-"""The small convolutional network of PopTorch's Fashion-MNIST tutorial, with GroupNorm and log-probabilities.
+"""Define the small convolutional network of PopTorch's Fashion-MNIST tutorial, with GroupNorm and log-probabilities.
 
 B = images, H and W = height and width in pixels, C = classes.
 """
@@ -20,7 +20,7 @@ __all__ = ["DEFAULT", "VARIANTS", "FashionCNN", "FashionCNNConfig", "build", "ex
 
 @dataclass(frozen=True)
 class FashionCNNConfig:
-    """What the network is made of; images are square, `image_size` pixels wide."""
+    """The sizes of the network; images are square, `image_size` pixels wide."""
 
     image_size: int = 28
     num_classes: int = 10
@@ -31,7 +31,7 @@ class FashionCNNConfig:
 
     @property
     def features_size(self) -> int:
-        """The width of what the convolutions make of an image: 9 pixels of 28."""
+        """The width of the convolutions' output: 9 pixels for an image of 28."""
         return (self.image_size - 2) // 2 - 4
 
 

@@ -1,4 +1,4 @@
-"""A decoder-only transformer in the manner of GPT-2: pre-norm blocks, learned positions, tied input and output.
+"""Define a decoder-only transformer in the manner of GPT-2: pre-norm blocks, learned positions, tied input and output.
 
 B = sequences, T = tokens of a sequence, D = width, V = size of the vocabulary.
 """
@@ -21,7 +21,7 @@ __all__ = ["DEFAULT", "GPT", "VARIANTS", "GPTConfig", "build", "example_batch", 
 
 @dataclass(frozen=True)
 class GPTConfig:
-    """What the transformer is made of; the defaults are a small one for text as bytes."""
+    """The sizes of the transformer; the defaults are a small one for text as bytes."""
 
     num_layers: int = 4
     num_heads: int = 4
@@ -69,7 +69,7 @@ class GPT(nn.Module):
         self.norm = nn.LayerNorm(config.width)
         self.head = _TiedHead()
         nn.init.normal_(self.position_embedding, std=0.02)
-        # what is added to the residual stream is smaller the more layers add to it
+        # the more layers add to the residual stream, the smaller is each one's share
         added = {layer for block in self.blocks.children() for layer in (block.project, block.shrink)}
         draw_weights(self, lambda layer: 0.02 / (2 * config.num_layers) ** 0.5 if layer in added else 0.02)
 
@@ -81,14 +81,14 @@ class GPT(nn.Module):
 
 
 class _TiedHead(nn.Module):
-    """Scores by a weight that is not its own; a module, so that a pipeline can begin a stage where the weight lies."""
+    """Scores by a weight of another module; it is a module, so that a pipeline can begin a stage at it."""
 
     def forward(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         return nn.functional.linear(x, weight)
 
 
 class _Block(nn.Module):
-    """Causal self-attention and a perceptron, each added to what passes by."""
+    """Causal self-attention and a perceptron, each added to the residual stream."""
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""LeNet-5 for handwritten digits (LeCun et al. 1998): sigmoids, logits in training and probabilities in evaluation.
+"""Define LeNet-5 for handwritten digits (LeCun et al. 1998): sigmoids, logits in training, probabilities in evaluation.
 
 B = images, H and W = height and width in pixels, C = classes.
 """
@@ -19,7 +19,7 @@ __all__ = ["DEFAULT", "VARIANTS", "LeNet5", "LeNet5Config", "build", "example_ba
 
 @dataclass(frozen=True)
 class LeNet5Config:
-    """What LeNet-5 is made of; images are square, `image_size` pixels wide."""
+    """The sizes of LeNet-5; images are square, `image_size` pixels wide."""
 
     image_size: int = 28
     num_classes: int = 10
@@ -30,7 +30,7 @@ class LeNet5Config:
 
     @property
     def features_size(self) -> int:
-        """The width of what the convolutions make of an image: a single pixel of 28."""
+        """The width of the convolutions' output: a single pixel for an image of 28."""
         return ((self.image_size - 4) // 2 - 4) // 2 - 3
 
 
@@ -50,8 +50,8 @@ def build(variant: str = DEFAULT, **changes: Any) -> LeNet5:
 class LeNet5(nn.Module):
     """images_B1HW -> logits_BC in training, probabilities_BC in evaluation.
 
-    The loss takes logits, and who uses the network wants probabilities: so the mode decides. On a device these are two
-    graphs, the training one and that of inference.
+    The loss takes logits, and users of the network want probabilities: so the mode decides. On a device these are two
+    graphs, one for training and one for inference.
 
     >>> round(LeNet5(LeNet5Config()).eval()(torch.zeros(1, 1, 28, 28)).sum().item(), 4)
     1.0

@@ -1,4 +1,4 @@
-"""A perceptron with hidden layers: linear layers with ReLU between them.
+"""Define a perceptron with hidden layers: linear layers with ReLU between them.
 
 B = samples, F = features, C = classes.
 """

@@ -1,4 +1,4 @@
-"""The convolutional network of PopTorch's MNIST tutorial, with its softmax before the cross-entropy.
+"""Define the convolutional network of PopTorch's MNIST tutorial, with its softmax before the cross-entropy.
 
 The loss takes no account of that softmax. A probability of 1 for the right one of ten classes, taken for a logit,
 leaves:
@@ -25,10 +25,10 @@ __all__ = ["DEFAULT", "MNISTCNN", "VARIANTS", "MNISTCNNConfig", "build", "exampl
 
 @dataclass(frozen=True)
 class MNISTCNNConfig:
-    """What the network is made of; images are square, `image_size` pixels wide.
+    """The sizes of the network; images are square, `image_size` pixels wide.
 
-    `double_softmax` ends the network in a softmax, although the cross-entropy takes one of its own: probabilities are
-    taken for logits, and the loss stays above ln(e + 9) - 1 = 1.4612 for ten classes. The published accuracy of 96.85 %
+    `double_softmax` ends the network in a softmax, although the cross-entropy has its own: probabilities are used as
+    logits, and the loss stays above ln(e + 9) - 1 = 1.4612 for ten classes. The published accuracy of 96.85 %
     is that of this network, so it is the default; False gives logits.
     """
 
@@ -43,7 +43,7 @@ class MNISTCNNConfig:
 
     @property
     def features_size(self) -> int:
-        """The width of what the convolutions make of an image: 5 pixels of 28."""
+        """The width of the convolutions' output: 5 pixels for an image of 28."""
         return ((self.image_size - 2) // 2 - 2) // 2
 
 

@@ -1,4 +1,4 @@
-"""Classifiers of sequences with a long short-term memory: torch's own layer, or a cell unrolled by hand.
+"""Define sequence classifiers with a long short-term memory: torch's own layer, or a cell unrolled by hand.
 
 B = sequences, T = places of a sequence, F = features, H = hidden units, C = classes.
 """

@@ -1,4 +1,4 @@
-"""Residual networks for images (He et al. 2015, arXiv 1512.03385): ResNet-18 to ResNet-152.
+"""Define residual networks for images (He et al. 2015, arXiv 1512.03385): ResNet-18 to ResNet-152.
 
 Two definitions are in use. The networks of 50, 101 and 152 layers have the same weights in both and differ in where
 they lose resolution:
@@ -29,14 +29,14 @@ __all__ = ["DEFAULT", "VARIANTS", "ResNet", "ResNetConfig", "build", "example_ba
 
 @dataclass(frozen=True)
 class ResNetConfig:
-    """What a residual network is made of; the defaults are ResNet-18 for ImageNet.
+    """The sizes of a residual network; the defaults are ResNet-18 for ImageNet.
 
     `blocks` counts the blocks of each of the four stages, which have `width`, 2, 4 and 8 x `width` channels, and four
     times as many between blocks that are a `bottleneck`. `stem_pool` is the width of the pooling windows, 3 or 2.
-    `stride_in_1x1` moves the stride of a bottleneck from its 3x3 convolution into the 1x1 before. `norm_epsilon` is
-    what BatchNorm adds to the variance. With `zero_init_last` the last BatchNorm of a block begins with a weight of 0,
+    `stride_in_1x1` moves the stride of a bottleneck from its 3x3 convolution into the 1x1 before. BatchNorm
+    adds `norm_epsilon` to the variance. With `zero_init_last` the last BatchNorm of a block begins with a weight of 0,
     so that every block begins as its shortcut (Goyal et al. 2017, arXiv 1706.02677).
-    `image_size` is what `example_batch` makes; the network takes any size.
+    `example_batch` makes images of `image_size`; the network takes any size.
     """
 
     blocks: Tuple[int, int, int, int] = (2, 2, 2, 2)

@@ -1,7 +1,7 @@
-"""A recurrent language model: two LSTM layers whose state is an input and an output, for truncated backpropagation.
+"""Define a recurrent language model of two LSTM layers; their state goes in and out, for truncated backpropagation.
 
-The state is an argument and a result, because a compiled graph keeps nothing from one call to the next: whoever calls
-hands the state of one window of text to the next, and the gradient stops there by itself. Its first dimension is the
+The state is an argument and a result, because a compiled graph keeps nothing from one call to the next: the caller
+passes the state of one window of text to the next, and the gradient stops there by itself. Its first dimension is the
 texts', like that of all other inputs, so that a device may cut a batch into micro-batches.
 
 B = texts, T = tokens of a window, L = layers, H = hidden units, V = size of the vocabulary.
@@ -33,7 +33,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class RNNLanguageModelConfig:
-    """What the language model is made of; `length` is how many tokens a gradient goes back."""
+    """The sizes of the language model; a gradient goes back `length` tokens."""
 
     vocabulary: int = 10_000
     width: int = 650

@@ -1,4 +1,4 @@
-"""Translation from sequence to sequence: one stack of LSTMs reads the source, another one writes the target.
+"""Define a translation model: one stack of LSTMs reads the source, another one writes the target.
 
 The encoder reads the source; the decoder starts with the encoder's state. In training it is given the target, shifted
 by one token, and scores all of its tokens at once. Without a target it writes one, always the likeliest token, for a
@@ -37,9 +37,9 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Seq2SeqConfig:
-    """What a translator is made of.
+    """The sizes of a translation model.
 
-    `max_length` is how many tokens it writes when nobody tells it the target; the two lengths of an example batch are
+    `max_length` is the number of tokens that it writes without a target; the two lengths of an example batch are
     `source_length` and `max_length`. `padding` and `end` are token numbers; a target starts with `end`, too.
     """
 
@@ -81,7 +81,7 @@ def build(variant: str = DEFAULT, **changes: Any) -> Seq2Seq:
 class Seq2Seq(nn.Module):
     """sources_BS, targets_BT -> logits_BTV; sources_BS alone -> tokens_BT, the likeliest ones, T = `max_length`.
 
-    Padding behind the end of a source changes nothing: the state stands still there.
+    Padding after the end of a source has no effect: the state does not change there.
 
     >>> model = build("small")
     >>> model(torch.full((3, 8), 4), torch.full((3, 5), 1)).shape
@@ -115,7 +115,7 @@ class Seq2Seq(nn.Module):
         return states
 
     def decode(self, targets: torch.Tensor, states: List[State]) -> Tuple[torch.Tensor, List[State]]:
-        """Score what follows each of targets_BT: logits_BTV, and the state of each layer after the last token."""
+        """Score the token after each of targets_BT: logits_BTV, and the state of each layer after the last token."""
         x, after = self.target_embedding(targets), []
         for number, (layer, state) in enumerate(zip(self.decoder, states)):
             x, state = layer(self.dropout(x) if number else x, state)
@@ -133,7 +133,7 @@ class Seq2Seq(nn.Module):
 
 
 def example_batch(config: Seq2SeqConfig, *, batch_size: int, seed: int = 0) -> Tuple[torch.Tensor, ...]:
-    """Make random sources_BS, targets_BT as the decoder sees them, and labels_BT: what it is to write next.
+    """Make random sources_BS, targets_BT as the decoder sees them, and labels_BT, the tokens that follow.
 
     >>> [tuple(tensor.shape) for tensor in example_batch(VARIANTS["small"], batch_size=4)]
     [(4, 8), (4, 9), (4, 9)]
@@ -187,7 +187,7 @@ def bleu(candidates: Sequence[Sequence[Any]], references: Sequence[Sequence[Any]
 
 
 def cut_at_end(tokens: Any, *, end: int) -> List[List[int]]:
-    """Turn tokens_BT, as a tensor or lists, into sentences: what stands before the first `end` of each row.
+    """Turn tokens_BT, as a tensor or lists, into sentences: the tokens before the first `end` of each row.
 
     >>> cut_at_end([[5, 6, 1, 9], [7, 1, 1, 1]], end=1)
     [[5, 6], [7]]

@@ -1,4 +1,4 @@
-"""Skip-gram word vectors: the words around a word predict it, so that words in the same company get near vectors.
+"""Define skip-gram word vectors: they predict the words around a word, so that words in like contexts get near vectors.
 
 B = places in a text, C = contexts of a place, H = width of a vector, V = size of the vocabulary, K = neighbours.
 """
@@ -29,7 +29,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class SkipGramConfig:
-    """What a skip-gram model is made of; `window` is how many words on either side of the centre are its contexts."""
+    """The sizes of a skip-gram model; `window` words on either side of the centre are its contexts."""
 
     vocabulary: int = 10_000
     width: int = 100

@@ -1,4 +1,4 @@
-"""UResNet3D, the network of UResNet2D with the planes as a third dimension of its convolutions (CosmicTagger).
+"""Define UResNet3D, the network of UResNet2D with the planes as a third dimension of its convolutions (CosmicTagger).
 
 B = events, P = planes (3), H and W = height and width in pixels, C = classes, K = channels.
 """
@@ -36,7 +36,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class UResNet3DConfig(UResNetConfig):
-    """What the network of three dimensions is made of.
+    """The sizes of the network of three dimensions.
 
     Kernels are as wide as said in the images, and of 1 plane everywhere but at the deepest level, where one of three
     planes joins them.
@@ -91,7 +91,7 @@ _make_series = functools.partial(make_block_series, block=_Block)
 class _Level(nn.Module):
     """One level of the encoder and decoder with all that lies below it.
 
-    What is handed over to the decoder is what the encoder's blocks made, and it is joined after the decoder's blocks.
+    The decoder gets the output of the encoder's blocks, which is joined after the decoder's blocks.
     """
 
     def __init__(self, config: UResNet3DConfig, channels: int, *, depth: int) -> None:

@@ -1,4 +1,4 @@
-"""Very deep convolutional networks for images (Simonyan and Zisserman 2014, arXiv 1409.1556): VGG-16.
+"""Define very deep convolutional networks for images (Simonyan and Zisserman 2014, arXiv 1409.1556): VGG-16.
 
 B = images, H and W = height and width in pixels, C = classes, K = channels.
 """
@@ -19,9 +19,9 @@ __all__ = ["DEFAULT", "VARIANTS", "VGG", "VGGConfig", "build", "example_batch", 
 
 @dataclass(frozen=True)
 class VGGConfig:
-    """What the network is made of; the defaults are VGG-16 for ImageNet.
+    """The sizes of the network; the defaults are VGG-16 for ImageNet.
 
-    `convolutions` counts those of each block, `channels` are what they give; each block halves the image. The
+    `convolutions` counts those of each block, `channels` their outputs; each block halves the image. The
     classifier has two layers of `hidden` units. Images are square, `image_size` pixels wide: the classifier has weights
     for every place, so the size is part of the network.
     """

@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # `as` makes a name public
     from porting.planning.planner import memory_report as memory_report
     from porting.planning.planner import plan as plan
     from porting.planning.remedies import Remedy as Remedy
-    from porting.planning.remedies import find_first_remedy as find_first_remedy
+    from porting.planning.remedies import list_first_remedy as list_first_remedy
     from porting.planning.split import Split as Split
     from porting.planning.split import split_step as split_step
     from porting.planning.step_walk import look_at_step as look_at_step

@@ -12,7 +12,7 @@ from ..machines import Machine, list_chips
 from .memory_model import Layout
 from .step_memory import StepMemory
 
-__all__ = ["list_reasons_outside"]
+__all__ = ["iter_reasons_outside"]
 
 _MOST_IPUS = 16
 _MOST_REPLICAS = 64
@@ -20,7 +20,7 @@ _MOST_PRODUCTS = 400
 _RARE = ("lstm", "gru", "rnn", "fft", "scatter", "index_add", "segment", "sort", "topk", "ctc", "grid_sample")
 
 
-def list_reasons_outside(step: StepMemory, layout: Layout, machine: Machine) -> Iterator[str]:
+def iter_reasons_outside(step: StepMemory, layout: Layout, machine: Machine) -> Iterator[str]:
     """List the reasons for which the evidence does not cover this layout of a step on this machine."""
     if machine.chip.name not in list_chips():
         yield f"no configuration of `{machine.chip.name}` is known"

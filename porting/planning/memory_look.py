@@ -76,7 +76,7 @@ def note_memory(
         return None
     ipus = None if options.stages else 1
     return planning.make_plan(
-        step, options, optimizer, machine, ipus=ipus, find_remedies=planning.find_first_remedy
+        step, options, optimizer, machine, ipus=ipus, find_remedies=planning.list_first_remedy
     ).finding
 
 

@@ -234,15 +234,20 @@ def _measure_waiting(step: StepMemory, layout: Layout, number: int, first: int, 
     if step.mode != "training":
         return 0, 0
     if not layout.recomputes:
-        return sum(_count_bytes(step.values[number], layout) for number in step.find_values("kept_at", first, end)), 0
+        return sum(
+            _count_bytes(step.values[number], layout) for number in step.collect_values("kept_at", first, end)
+        ), 0
     marks = [mark for mark in layout.marks if first <= mark < end - 1]
-    resident = {value for value in step.find_values("read_at", first, end) if step.values[value].made_at < first}
+    resident = {value for value in step.collect_values("read_at", first, end) if step.values[value].made_at < first}
     resident.update(value for mark in marks for value in step.operations[mark].results)
     copies = count_copies(number, len(layout.begins))
     waiting = sum(_count_bytes(step.values[value], layout) for value in resident)
     cuts = [first, *(mark + 1 for mark in marks), end]
     again = max(
-        sum(_count_bytes(step.values[value], layout) for value in step.find_values("kept_at", begin, finish) - resident)
+        sum(
+            _count_bytes(step.values[value], layout)
+            for value in step.collect_values("kept_at", begin, finish) - resident
+        )
         for begin, finish in zip(cuts, cuts[1:])
     )
     return copies * waiting, again

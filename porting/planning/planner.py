@@ -21,7 +21,7 @@ from ..module_attributes import materialise_lazy_modules
 from ..options import PortOptions
 from ..structure import Structure, make_call_arguments
 from ..torch_insides.trees import tree_leaves, tree_map
-from .evidence import list_reasons_outside
+from .evidence import iter_reasons_outside
 from .memory_look import FITS
 from .memory_model import Layout, StageMemory, measure_ipus
 from .optimizer_bytes import count_state_bytes, find_width
@@ -281,7 +281,7 @@ def make_plan(
         options=planned,
         suggested=choose_remedies(step, layout, planned, remedies, limit=limit),
         forecast=forecast(step, layout, memories, machine, accumulation=accumulation, loader_rate=loader_rate),
-        outside=tuple(list_reasons_outside(step, layout, machine)),
+        outside=tuple(iter_reasons_outside(step, layout, machine)),
     )
 
 

@@ -17,7 +17,7 @@ from .memory_model import Layout, measure_ipus
 from .split import split_step
 from .step_memory import StepMemory
 
-__all__ = ["Remedy", "choose_remedies", "find_first_remedy", "list_remedies"]
+__all__ = ["Remedy", "choose_remedies", "list_first_remedy", "list_remedies"]
 
 _PIPELINES = (2, 4, 8, 16)
 _MOST_BOUNDARIES = 48
@@ -62,13 +62,13 @@ def list_remedies(step: StepMemory, layout: Layout, options: PortOptions, *, lim
 
     Each is chosen on top of those before it; the pipeline is the shortest with which it fits, or else the longest.
     """
-    return tuple(_find_remedies(step, layout, options, limit, _LADDER))
+    return tuple(_iter_remedies(step, layout, options, limit, _LADDER))
 
 
-def find_first_remedy(step: StepMemory, layout: Layout, options: PortOptions, *, limit: int) -> Tuple[Remedy, ...]:
+def list_first_remedy(step: StepMemory, layout: Layout, options: PortOptions, *, limit: int) -> Tuple[Remedy, ...]:
     """Return the first cheap remedy that saves at least 5 % by itself, or none."""
     enough = _WORTH_IT * _measure_fullest(step, layout)
-    cheap = _find_remedies(step, layout, options, limit, _CHEAP)
+    cheap = _iter_remedies(step, layout, options, limit, _CHEAP)
     return tuple(itertools.islice((remedy for remedy in cheap if remedy.alone_bytes < enough), 1))
 
 
@@ -102,7 +102,7 @@ def _measure_with(
     """Return what the fullest IPU holds with these remedies alone, each chosen again on top of those before it."""
     names = [remedy.name.split(" of ")[0] for remedy in remedies]
     kept = [propose for propose in _LADDER if any(name.startswith(_NAMES[propose]) for name in names)]
-    found = list(_find_remedies(step, layout, options, limit, kept))
+    found = list(_iter_remedies(step, layout, options, limit, kept))
     return found[-1].together_bytes if found else _measure_fullest(step, layout)
 
 
@@ -112,7 +112,7 @@ def _count_rounds(changes: Mapping[str, Any]) -> int:
     return 2 * len(ipus) - 1
 
 
-def _find_remedies(
+def _iter_remedies(
     step: StepMemory, layout: Layout, options: PortOptions, limit: int, proposals: Sequence[_Propose]
 ) -> Iterator[Remedy]:
     together = layout
@@ -162,7 +162,7 @@ def _recompute_blocks(step: StepMemory, layout: Layout, options: PortOptions, _l
     if options.recompute or step.mode != "training":
         return None
     trials = []
-    for names in (*_list_chains(step, list(step.called)), *_list_alike(step)):
+    for names in (*_iter_chains(step, list(step.called)), *_iter_alike(step)):
         changes: Dict[str, Any] = {"marks": step.ends_of(names), "recomputes": True}
         trials.append((_measure_fullest(step, replace(layout, **changes)), names, changes))
     least, names, changes = min(trials, key=lambda trial: trial[:2], default=(0, [], {}))
@@ -286,7 +286,7 @@ _NAMES: Mapping[_Propose, str] = {
 # -- modules whose outputs may be kept ---------------------------------------------------------------------------------
 
 
-def _list_chains(step: StepMemory, called: Sequence[str]) -> Iterator[List[str]]:
+def _iter_chains(step: StepMemory, called: Sequence[str]) -> Iterator[List[str]]:
     """List those of the modules `called` that are at one depth of the model, for each depth."""
     for depth in range(1 + max((name.count(".") for name in called), default=0)):
         names = [name for name in called if name.count(".") == depth and name in step.begins]
@@ -294,7 +294,7 @@ def _list_chains(step: StepMemory, called: Sequence[str]) -> Iterator[List[str]]
             yield names
 
 
-def _list_alike(step: StepMemory) -> Iterator[List[str]]:
+def _iter_alike(step: StepMemory) -> Iterator[List[str]]:
     """List the modules of one class that contain others and are in none of their own class: blocks, layers."""
     for kind in dict.fromkeys(step.called.values()):
         names = [name for name, own in step.called.items() if own == kind]

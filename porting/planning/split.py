@@ -13,7 +13,7 @@ from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence
 from .memory_model import Layout, StageMemory, balance_stage, count_copies, join_stages, measure_ipus, measure_stage
 from .step_memory import StepMemory
 
-__all__ = ["Split", "list_cuts", "split_step"]
+__all__ = ["Split", "collect_cuts", "split_step"]
 
 _MOST_CUTS = 64
 
@@ -51,7 +51,7 @@ class _Segment(NamedTuple):
         return balance_stage(replace(self.memory, kept_bytes=copies * self.memory.kept_bytes))
 
 
-def list_cuts(step: StepMemory, most: int = _MOST_CUTS) -> Dict[int, str]:
+def collect_cuts(step: StepMemory, most: int = _MOST_CUTS) -> Dict[int, str]:
     """Return the places where a stage can begin, each with the outermost module that is called once and begins there.
 
     There are at most `most`: of each such part of the work, the place over which the fewest bytes pass.
@@ -81,7 +81,7 @@ def split_step(
     places to cut, or where no cut respects pins and keeps each weight on one IPU.
     """
     problem = _Problem(step, layout, num_ipus, pins or {})
-    splits = [problem.solve(limit, tail) for tail in (None, *problem.list_tails())]
+    splits = [problem.solve(limit, tail) for tail in (None, *problem.iter_tails())]
     found = [split for split in splits if split is not None]
     return min(found, key=lambda split: (split.num_bytes > limit, _rate_split(split, limit)), default=None)
 
@@ -117,15 +117,15 @@ class _Problem:
     def __init__(self, step: StepMemory, layout: Layout, num_ipus: int, pins: Mapping[str, int]) -> None:
         self._step, self._num_ipus = step, num_ipus
         self._layout = replace(layout, recomputes=True, accumulates=True)
-        self._names = list_cuts(step)
+        self._names = collect_cuts(step)
         self._pins = {step.begins.get(name, 0): ipu for name, ipu in pins.items()}
         self._names.update({step.begins[name]: name for name in pins if step.begins.get(name, 0)})
         self._end = len(step.operations)
         self._works = _measure_work(step)
-        self._shared = list(_list_shared(step))
+        self._shared = list(_iter_shared(step))
         self._segments: Dict[Tuple[int, int], _Segment] = {}
 
-    def list_tails(self) -> Iterator[_Tail]:
+    def iter_tails(self) -> Iterator[_Tail]:
         """List the places at the end where a stage on IPU 0 can begin that uses its weights again."""
         for first, last in self._shared:
             for place in self._names:
@@ -148,9 +148,9 @@ class _Problem:
     def _may_cut(self, place: int, tail: Optional[_Tail]) -> bool:
         """Tell whether a stage may begin here: no weight is used on both sides but those that the tail uses again."""
         end = self._end if tail is None else tail.place
-        return not any(first < place <= last for first, last in self._list_shared_before(end))
+        return not any(first < place <= last for first, last in self._iter_shared_before(end))
 
-    def _list_shared_before(self, end: int) -> Iterator[Tuple[int, int]]:
+    def _iter_shared_before(self, end: int) -> Iterator[Tuple[int, int]]:
         for positions in _list_uses(self._step):
             before = [position for position in positions if position < end]
             if len(before) > 1:
@@ -227,7 +227,7 @@ def _list_uses(step: StepMemory) -> List[List[int]]:
     return list(uses.values())
 
 
-def _list_shared(step: StepMemory) -> Iterator[Tuple[int, int]]:
+def _iter_shared(step: StepMemory) -> Iterator[Tuple[int, int]]:
     """List the first and the last use of each parameter that several operators use."""
     for positions in _list_uses(step):
         if positions[-1] > positions[0]:

@@ -88,7 +88,7 @@ class StepMemory:
         """The bytes of all values that the backward pass needs."""
         return sum(value.num_bytes for value in self.values if value.kept_at)
 
-    def find_values(self, kind: str, first: int, end: int) -> Set[int]:
+    def collect_values(self, kind: str, first: int, end: int) -> Set[int]:
         """Return the numbers of the values that operators `first` to `end` read ("read_at") or keep ("kept_at")."""
         events = self._events[kind]
         begin, finish = bisect.bisect_left(events, (first, -1)), bisect.bisect_left(events, (end, -1))

@@ -189,18 +189,18 @@ class _Walk:
             else:
                 self._state.add(identify_memory(tensor))
 
-    def _find_numbers(self, tensors: Sequence[torch.Tensor]) -> List[int]:
+    def _list_numbers(self, tensors: Sequence[torch.Tensor]) -> List[int]:
         """Return the numbers of the values of tensors that are no parameter, buffer or constant."""
         return [self._numbers[key] for key in map(identify_memory, tensors) if key in self._numbers]
 
-    def _find_values(self, tensors: Sequence[torch.Tensor]) -> List[Value]:
-        return [self._values[number] for number in self._find_numbers(tensors)]
+    def _list_values(self, tensors: Sequence[torch.Tensor]) -> List[Value]:
+        return [self._values[number] for number in self._list_numbers(tensors)]
 
     def _run_operator(self, node: torch.fx.Node) -> None:
         self._position, self._first_kept = len(self._operations), []
         operands = [self._results[used] for used in node.all_input_nodes]
         tensors = [item for item in tree_leaves(operands) if isinstance(item, torch.Tensor)]
-        values = self._find_values(tensors)
+        values = self._list_values(tensors)
         for value in values:
             value.read_at.append(self._position)
         call = find_direct_call(node)
@@ -213,7 +213,7 @@ class _Walk:
         is_of_batch = any(value.is_of_batch for value in values)
         fresh = sum(self._note_new(tensor, is_of_batch=is_of_batch) for tensor in made)
         if is_of_batch:
-            for value in (*self._first_kept, *self._find_values(made)):
+            for value in (*self._first_kept, *self._list_values(made)):
                 value.is_of_batch = True
         self._note_operation(node, tensors, made, fresh)
 
@@ -236,7 +236,7 @@ class _Walk:
                 is_float=any(tensor.is_floating_point() for tensor in made),
                 ends=tuple(node.meta.get("ends", ())),
                 parameters=tuple(used.meta["state_name"] for used in state if used.meta["kind"] == "parameter"),
-                results=tuple(self._find_numbers(made)),
+                results=tuple(self._list_numbers(made)),
                 flops=self._counted - before,
                 is_half=any(tensor.dtype in (torch.float16, torch.bfloat16) for tensor in made),
                 is_convolution="conv" in operator,
@@ -258,7 +258,7 @@ class _Walk:
         if identify_memory(tensor) not in self._state:
             self._held.append(tensor.detach())
             self._note_new(tensor, is_of_batch=False)
-            for value in self._find_values([tensor]):
+            for value in self._list_values([tensor]):
                 if not value.kept_at:
                     self._first_kept.append(value)
                 value.kept_at.append(self._position)

@@ -1,4 +1,4 @@
-"""Recipes as data: their files, what each step is checked for, how checks run, and what their programs share.
+"""Handle recipes as data: find their files, check their steps, and offer what their programs share.
 
 The names are loaded on first use (PEP 562): to list and show recipes needs no torch.
 """

@@ -1,4 +1,4 @@
-"""Checks of the steps of a recipe, which `checks.py` of the recipe lists as a table, and how they run.
+"""Check the steps of a recipe, by the table in its `checks.py`; `porting recipe` and the tests run them.
 
 Each has an outcome, even if the step fails or ends the process.
 """
@@ -47,7 +47,7 @@ EQUAL = 1e-5
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that a step is checked for: `look` returns what was found, or raises CheckFailed with it.
+    """One check of a step: `look` returns the finding as text, or raises CheckFailed with it.
 
     `step` is the step's number, and `text` the demand, as in "losses equal step 0's". Quick tests leave out what is
     `slow`. `like` is the number of the step to compare with, if there is one.
@@ -62,7 +62,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of a check: whether it holds, what was found, how long it took, and the text of an error."""
+    """The result of a check: whether it holds, its finding, its time, and the text of an error."""
 
     check: Check
     is_met: bool
@@ -102,7 +102,7 @@ def chain_of_equal_losses(first: int, last: int, *, num_steps: Optional[int] = N
 def close_losses(
     step: int, *, like: int, relative: float, because: str, num_steps: Optional[int] = None, slow: bool = False
 ) -> Check:
-    """Demand that the losses of `step` are near those of the step `like`, and say why they are not equal.
+    """Demand that the losses of `step` are near those of the step `like`; `because` explains the difference.
 
     >>> close_losses(5, like=4, relative=0.05, because="BatchNorm sees 8 images").text
     "losses within 5% of step 4's (BatchNorm sees 8 images)"
@@ -122,7 +122,7 @@ def reaches(
 ) -> Check:
     """Demand that the number that `measure` returns for the step's module is within bounds.
 
-    A training that it asks for is made once for all measures of the step, and serves for its losses.
+    A training is run once for all measures of the step, and gives its losses, too.
 
     >>> reaches(0, "test accuracy", at_least=0.95, measure=lambda step: step.accuracy()).text
     'test accuracy at least 0.95'
@@ -143,15 +143,15 @@ def reaches(
 
 
 def measured(name: str, *arguments: Any) -> Callable[[Any], float]:
-    """Make a measure for `reaches`: train a step's program, and take what it has measured under this name.
+    """Make a measure for `reaches`: train a step's program, and return its measurement of this name.
 
-    `arguments` are those of its `train`, the number of steps first; without them it trains as long as by itself.
+    `arguments` are those of its `train`, the number of steps first; without them it trains for its default.
     """
     return lambda step: float(getattr(step.train(*arguments).measured, name))
 
 
 def holds(step: int, text: str, look: Callable[[Any], str], *, slow: bool = False) -> Check:
-    """Demand that `look` accepts the step's module: it returns what was found, or raises CheckFailed."""
+    """Demand that `look` accepts the step's module: it returns its finding, or raises CheckFailed."""
     return Check(step, text, lambda steps: str(steps.call(step, look)), slow)
 
 
@@ -163,7 +163,7 @@ def demand(is_met: bool, found: str) -> str:
 
 
 def demand_equal(expected: Sequence[float], found: Sequence[float], *, relative: float = EQUAL) -> str:
-    """Return how far as many losses differ if it is little, and raise CheckFailed with it and the place if not.
+    """Return the largest difference of as many losses if it is small; else raise CheckFailed with it and its step.
 
     >>> demand_equal([2.0, 1.0], [2.0, 1.0])
     '2 losses, largest relative difference 0.0e+00'
@@ -182,7 +182,7 @@ def demand_falling(values: Sequence[float]) -> str:
 
 
 def run_program(*words: str, folder: Optional[Path] = None) -> str:
-    """Run Python with these words in a process with one thread, and return what it prints; CheckFailed if it fails."""
+    """Run Python with these words in a process with one thread, and return its output; CheckFailed if it fails."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, *words]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=500)
@@ -203,9 +203,9 @@ EXTRA_OF_MODULE = {
 
 
 def read_checks(recipe: Recipe, steps: Steps) -> Tuple[Check, ...]:
-    """Import `checks.py` of a recipe, tell `steps` its NUM_STEPS, and return its CHECKS.
+    """Import `checks.py` of a recipe, set NUM_STEPS of `steps`, and return its CHECKS.
 
-    Raises PortingError: R004 when there are none, they fail, or one is for a step that there is not, R003 when a step
+    Raises PortingError: R004 when there are none, they fail, or one is for a step that does not exist, R003 when a step
     fails that they import, X001 when a package is missing that they need.
     """
     if not (recipe.folder / "checks.py").exists():
@@ -232,7 +232,7 @@ def read_checks(recipe: Recipe, steps: Steps) -> Tuple[Check, ...]:
 def run_check(check: Check, steps: Steps) -> Outcome:
     """Run one check; an error in the step is an outcome as well, with its text.
 
-    What a step prints, with progress bars and notes, becomes part of the outcome if the check fails. Raises
+    The output of a step, with progress bars and notes, becomes part of the outcome if the check fails. Raises
     PortingError X001 when a package is missing that the step imports.
     """
     start, printed = time.perf_counter(), io.StringIO()
@@ -268,7 +268,7 @@ def report_failures_of(recipe: Recipe, file: str) -> Iterator[None]:
         yield
     except PortingError:
         raise
-    except (Exception, SystemExit) as error:  # a program that ends itself has not done what is asked of it
+    except (Exception, SystemExit) as error:  # a program that ends itself has not done its work
         failed = _find_step_that_raised(recipe, error)
         if isinstance(error, ModuleNotFoundError):
             _raise_missing_extra(error, _name_step(failed) if failed else file)

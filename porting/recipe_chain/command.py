@@ -1,4 +1,4 @@
-"""`porting recipe`: list, show, run, check, copy and begin the step-by-step ports, each a chain of small programs."""
+"""Run `porting recipe`: list, show, run, check, copy or begin step-by-step ports, each a chain of small programs."""
 
 from __future__ import annotations
 
@@ -72,15 +72,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do what is asked for.
+    """List, show, run, check, copy or begin a recipe.
 
-    Raises PortingError: R001 for a recipe that there is not, R002 for a destination that exists or cannot be written,
+    Raises PortingError: R001 for an unknown recipe, R002 for a destination that exists or cannot be written,
     R003 for a step that fails, R004 for a part that the recipe lacks or that fails, X001 when a package of an extra is
     missing.
     """
     as_json = arguments.format == "json"
     if arguments.action == "list":
-        return _list_recipes(as_json=as_json)
+        return _show_recipes(as_json=as_json)
     if arguments.action == "new":
         return _begin_recipe(arguments.destination, arguments.model, arguments.batch)
     recipe = find_recipe(arguments.name)
@@ -110,7 +110,7 @@ def _load_module(module: str) -> Any:
 # -- list and show ---------------------------------------------------------------------------------------------------
 
 
-def _list_recipes(*, as_json: bool) -> int:
+def _show_recipes(*, as_json: bool) -> int:
     recipes = read_recipes()
     if as_json:
         listed = []
@@ -133,7 +133,7 @@ def _list_recipes(*, as_json: bool) -> int:
 
 
 def _show_part(recipe: Recipe, steps: Sequence[RecipeStep], arguments: argparse.Namespace) -> int:
-    """Print what all steps share, what steps change, the source of one step, or the story."""
+    """Print the shared program, the changes of steps, the source of one step, or the story."""
     if arguments.diff and not arguments.workload:
         return _show_diffs(recipe, steps)
     if arguments.workload:
@@ -225,7 +225,7 @@ def _check_steps(recipe: Recipe, steps: Sequence[RecipeStep], *, as_json: bool) 
 
 
 def _say_what_runs(text: str) -> None:
-    """Tell a terminal what is being checked, in a line that the outcome takes the place of."""
+    """Show on a terminal what is being checked, in a line that the outcome replaces."""
     if sys.stderr.isatty():
         print(f"{_CLEARED_LINE}{text}", end="", file=sys.stderr, flush=True)
 
@@ -245,7 +245,7 @@ def _begin_recipe(destination: Path, target: Optional[str], batch_size: Optional
 
 
 def _load_user_model(text: str, batch_size: Optional[int]) -> Any:
-    """Load `text`, as in `train.py:make`, and say how a program elsewhere gets the same; E022 if none can.
+    """Load `text`, as in `train.py:make`, with the import by which another program gets it; E022 if none can.
 
     A function of the user's is called once, with `batch_size` if it takes one.
     """

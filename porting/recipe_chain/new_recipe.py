@@ -26,8 +26,8 @@ _NORMALISED_BY_BATCH = (BATCH_NORMS, DROPOUTS)
 class UserModel:
     """The user's model: the parts of the target, and the words that import and make it.
 
-    `module` and `attribute` are those of `from module import attribute`, `folder` is where the module lies, `made` what
-    the attribute gave: a tuple, a mapping or an object of the parts. `is_called` tells a function from a value, and
+    `module` and `attribute` are those of `from module import attribute`, `folder` has the module, and `made` is the
+    attribute's result: a tuple, a mapping or an object of the parts. `is_called` tells a function from a value, and
     `size_name` is the parameter of the function that gets the batch size, if it was given one.
     """
 
@@ -45,7 +45,7 @@ class UserModel:
 
 
 def write_recipe(destination: Path, user: Optional[UserModel] = None) -> None:
-    """Write a chain of steps into a new folder, for `user` or for a small model in the place of the user's.
+    """Write a chain of steps into a new folder, for `user` or for a small model instead.
 
     Raises PortingError R002 if `destination` exists, ExecutableError E022 for a batch whose rows cannot be counted.
     """

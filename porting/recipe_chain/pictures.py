@@ -1,4 +1,4 @@
-"""Figures for the pictures of a recipe's story: all have one look, open no window and become small files."""
+"""Draw the figures of a recipe's story: all have one look, open no window and become small files."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def draw_losses(
 ) -> Path:
     """Draw lines over the numbers of their steps, in panels side by side, into a PNG file; return its path.
 
-    `least` is the least possible loss, where that is known: the entropy of what is learnt.
+    `least` is the least possible loss, where that is known: the entropy of the data.
     """
     figure = make_figure(height=height)
     for axes, lines in zip(figure.subplots(1, len(panels), sharey=True, squeeze=False)[0], panels):

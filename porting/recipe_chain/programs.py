@@ -1,4 +1,4 @@
-"""For the programs of recipes: the losses that `train` returns, batches of several epochs, and a command line."""
+"""Help the programs of recipes: the losses that `train` returns, batches of several epochs, and a command line."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ __all__ = ["Losses", "draw_batches", "measure_accuracy", "predicting", "read_com
 
 
 class Losses(List[float]):
-    """The losses of a training, one for each optimizer step; `measured` has what else was found out, by name.
+    """The losses of a training, one for each optimizer step; `measured` has other results, by name.
 
-    Printed, they say how far the loss has fallen (`fall`), and the fractions among what was measured.
+    Printed, they show how far the loss has fallen (`fall`), and the measured fractions.
 
     >>> losses = Losses([2.3026, 0.5], test_accuracy=0.9)
     >>> print(losses)
@@ -42,7 +42,7 @@ class Losses(List[float]):
 
 
 def draw_batches(loader: Iterable[Any], num_steps: int) -> Iterator[Any]:
-    """Give `num_steps` batches, of one epoch after the other.
+    """Yield `num_steps` batches, from one epoch after the other.
 
     >>> list(draw_batches("ab", 5))
     ['a', 'b', 'a', 'b', 'a']
@@ -53,7 +53,7 @@ def draw_batches(loader: Iterable[Any], num_steps: int) -> Iterator[Any]:
 def measure_accuracy(predict: Callable[[torch.Tensor], Any], test_set: TensorDataset) -> float:
     """Return the share of samples for which `predict` gives the largest logit to the right class.
 
-    A module predicts in eval mode, and goes back to the mode that it was in.
+    A module predicts in eval mode, and returns to its earlier mode.
     """
     inputs, labels = test_set.tensors
     with predicting(predict):
@@ -73,7 +73,7 @@ def predicting(predict: Callable[..., Any]) -> Iterator[None]:
 
 
 def read_command_line(description: Optional[str], *, data: str, steps: Optional[int] = None) -> argparse.Namespace:
-    """Read `--data`, which `data` describes, and `--steps`, how many to train, if `steps` gives their default."""
+    """Read `--data`, whose help is `data`, and the number of `--steps` to train, if `steps` gives a default."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--data", default="", help=data)
     if steps is not None:

@@ -65,7 +65,7 @@ class Recipe:
 
     @property
     def summary(self) -> str:
-        """What the recipe shows, in one line."""
+        """The recipe's subject, in one line."""
         described = self.folder / "__init__.py"
         return _read_summary(described.read_text(encoding="utf-8")) if described.exists() else ""
 
@@ -76,7 +76,7 @@ class Recipe:
 
     @property
     def workload(self) -> Path:
-        """What all steps share: data, model, the test."""
+        """The program that all steps share: data, model, the test."""
         return self.folder / "workload.py"
 
     def step(self, number: int) -> RecipeStep:
@@ -115,7 +115,7 @@ def read_recipes() -> List[Recipe]:
 def find_recipe(name: str) -> Recipe:
     """Find a recipe by its name, or by the path of a folder of steps, such as a copy.
 
-    A word without a separator is taken for a folder only if no recipe has that name. Raises PortingError R001 with
+    A word without a separator names a folder only if no recipe has that name. Raises PortingError R001 with
     the nearest names when nothing is found.
 
     >>> find_recipe("first_port").step(1).name

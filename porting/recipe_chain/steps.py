@@ -18,7 +18,7 @@ DEFAULT_NUM_STEPS = 20
 
 
 class CheckFailed(Exception):  # noqa: N818 - it is how a check says no, not an error of the program
-    """A check does not hold; the text says what was found instead."""
+    """A check does not hold; the text describes the finding."""
 
 
 class Steps:
@@ -90,9 +90,9 @@ class Steps:
         return found
 
     def measure(self, number: int, function: Callable[[Any], Any]) -> Any:
-        """Call `function` with a step that trains once for all who ask for a training with the same arguments.
+        """Call `function` with a step that trains once for all trainings with the same arguments.
 
-        The losses of one with no argument but the number of steps are those that `losses` returns.
+        A training with no argument but the number of steps gives the losses that `losses` returns.
         """
         remembered = functools.partial(self._train_once, number)
         return self.call(number, lambda step: function(_TrainedOnce(step, remembered)))
@@ -101,14 +101,14 @@ class Steps:
         key = (number, *arguments)
         if key not in self._trained:
             trained = self._trained[key] = self.call(number, lambda step: step.train(*arguments))
-            # what else a program may return is looked at by its measures alone
+            # other results of a program are read by its measures alone
             if len(arguments) < 2 and isinstance(trained, list):
                 self._losses[number] = max(self._losses.get(number, []), trained, key=len)
         return self._trained[key]
 
 
 class _TrainedOnce:
-    """A step's module, but for its `train`: `train_once` is asked in its place for what can be asked for again."""
+    """A step's module whose `train` is replaced: `train_once` runs each repeatable training only once."""
 
     def __init__(self, module: ModuleType, train_once: Callable[..., Any]) -> None:
         self._module, self._train_once = module, train_once

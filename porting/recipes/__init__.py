@@ -1,4 +1,4 @@
-"""Step-by-step ports that run: each recipe is a folder, each of its steps a few changed lines of the one before."""
+"""Port programs step by step: each recipe is a folder, and each of its steps changes a few lines of the one before."""
 
 from __future__ import annotations
 

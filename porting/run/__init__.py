@@ -1,4 +1,4 @@
-"""Running programs that were written for PopTorch, unmodified, in one process or in several instances."""
+"""Run programs that were written for PopTorch, unmodified, in one process or in several instances."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Several instances of one program, as the vendor's `poprun` starts them: each a process with replicas of its own.
+"""Start several instances of one program, as the vendor's `poprun` does: each is a process with its own replicas.
 
-And the choice between the vendor's PopTorch and the simulator, with the environment in which a program finds it.
+This module also chooses between the vendor's PopTorch and the simulator, and sets the environment for the choice.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _POLL_SECONDS = 0.05
 
 @dataclass(frozen=True)
 class InstancePlan:
-    """How many processes run the program, how many replicas all of them have together, and what a replica takes.
+    """The number of processes, the number of replicas of all of them together, and the IPUs of a replica.
 
-    Without `ipus_per_replica` a replica takes what the program says.
+    Without `ipus_per_replica` the program decides how many IPUs a replica takes.
 
     >>> plan = InstancePlan(num_instances=2, num_replicas=4)
     >>> plan.variables(1)["POPDIST_REPLICA_INDEX_OFFSET"], plan.variables(1)["OMPI_COMM_WORLD_RANK"]
@@ -73,11 +73,11 @@ def run_instances(command: Sequence[str], plan: InstancePlan, environment: Mappi
     """Run `command` once for each instance and return the status of the first that failed, else 0.
 
     The first instance gets this process's stdin. When one fails the others get a moment to end with an error of their
-    own, then they are stopped; so they are when this process is interrupted or terminated.
+    own, then they are stopped, as they are when this process is interrupted or terminated.
     """
     with tempfile.TemporaryDirectory(prefix="porting-run-") as folder:
         shared = {**environment, "PORTING_RENDEZVOUS": str(Path(folder) / "rendezvous")}
-        # without a say every process would start a thread for each core, and all would wait for one another
+        # by default every process would start a thread for each core, and all would wait for one another
         shared.setdefault("OMP_NUM_THREADS", str(max(1, usable_cores() // plan.num_instances)))
         processes: List[subprocess.Popen[bytes]] = []
         with _exit_on_sigterm():
@@ -98,7 +98,7 @@ def run_instances(command: Sequence[str], plan: InstancePlan, environment: Mappi
 
 
 def _end_with_launcher() -> None:
-    """Let this new process end when its parent is gone, even if that was killed."""
+    """Let this new process end when its parent has ended, even if that was killed."""
     signal_with_parent(signal.SIGTERM)
 
 
@@ -164,7 +164,7 @@ _COUNTED_AS_HARDWARE = "PORTING_SIM_HARDWARE"
 def is_simulated(device: str) -> bool:
     """Tell whether `device` ("auto", "ipu" or "sim") means the simulator here; see `porting.options`.
 
-    Raises DeviceError D001 when "ipu" is asked for and there is none, OptionError P005 for an unknown value of the
+    Raises DeviceError D001 when "ipu" is demanded and there is none, OptionError P005 for an unknown value of the
     environment variable PORTING_DEVICE.
     """
     asked = device if device != "auto" else os.environ.get("PORTING_DEVICE", "").strip().lower() or "auto"

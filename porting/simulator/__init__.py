@@ -1,4 +1,4 @@
-"""A drop-in replacement for PopTorch on the CPU: `import porting.simulator as poptorch`."""
+"""Replace PopTorch on the CPU: `import porting.simulator as poptorch`. It has the same names, and needs no IPU."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from .tracing_state import (
     registerPreCompileHook,
 )
 
-if TYPE_CHECKING:  # loaded on first use, which a program that makes its batches itself has none of
+if TYPE_CHECKING:  # loaded on first use: a program that makes its batches itself needs none of it
     from porting.simulator import _dataloader  # noqa: F401 - programs reach for `poptorch._dataloader`
     from porting.simulator._dataloader import AsynchronousDataAccessor as AsynchronousDataAccessor
     from porting.simulator._dataloader import DataLoader as DataLoader
@@ -91,7 +91,7 @@ __all__.remove("Attribute")  # which ops and options both list
 
 
 def ipuHardwareIsAvailable(num_ipus: int = 1) -> bool:
-    """Tell whether there is hardware: only where the simulated IPUs count as such (``porting run``)."""
+    """Tell whether there is hardware, which is so only where the simulated IPUs count as such (``porting run``)."""
     return poptorch_core.ipuHardwareVersion(num_ipus) != 0
 
 

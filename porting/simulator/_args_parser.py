@@ -1,6 +1,6 @@
-"""The arguments of a call bound to `forward`'s parameters, compared with the compiled ones, and what they get back.
+"""Bind the arguments of a call to `forward`'s parameters and compare them with those that were compiled.
 
-Types of the user's own as arguments are registered once, for all models.
+The executor uses it in every call. Argument types of the user's own are registered once, for all models.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _MISMATCH_ADVICE = (
 
 
 class TensorSpec(NamedTuple):
-    """What is remembered of a tensor argument: its class, type and shape."""
+    """The class, type and shape of a tensor argument that was compiled."""
 
     cls: Type[torch.Tensor]
     dtype: torch.dtype
@@ -46,7 +46,7 @@ class TensorSpec(NamedTuple):
 
 @dataclass
 class BoundArguments:
-    """The arguments of one call: `positional` values under `names`, then those kept by keyword."""
+    """The arguments of one call: `positional` values with their `names`, and those given by keyword."""
 
     names: List[str]
     positional: List[Any]
@@ -58,16 +58,16 @@ class BoundArguments:
         return flatten_tensors((self.positional, self.named), like=pattern)
 
     def replace_tensors(self, tensors: Sequence[Any]) -> BoundArguments:
-        """Return the same arguments with other values in the places of the tensors."""
+        """Return the same arguments with `values` in place of the tensors."""
         positional, named = rebuild((self.positional, self.named), tensors)
         return BoundArguments(list(self.names), positional, named)
 
 
 class ArgsParser:
-    """Binds arguments to the parameters of a `forward`, with PopTorch's messages for what does not fit."""
+    """Binds arguments to the parameters of a `forward`; its errors have PopTorch's messages."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        """Read the signature of `function` or of a model's `forward`; TypeError for what can not be called."""
+        """Read the signature of `function` or of a model's `forward`; raises TypeError if it cannot be called."""
         if not callable(function):
             raise TypeError(f"Expected a torch.nn.Module or a callable but got {type(function)}")
         try:
@@ -114,7 +114,7 @@ class ArgsParser:
         return bound
 
     def _find_value(self, parameter: inspect.Parameter, remaining: List[Any], left: Dict[str, Any]) -> Any:
-        """Return what is passed for `parameter`, taken away from the `remaining` or from the named, `left`."""
+        """Return the value passed for `parameter`, and remove it from the `remaining` or from the named, `left`."""
         if remaining and parameter.kind != parameter.KEYWORD_ONLY:
             if parameter.name in left:
                 raise AssertionError(f"Parameter {parameter.name} was passed more than once")
@@ -132,7 +132,7 @@ class ArgsParser:
                 f"Too many arguments provided: expected {self._names} ({len(self._names)}) but got {count}"
             )
         if not self._has_args and len(args) > len(self._positions):
-            # what is left over would be dropped without a word
+            # superfluous arguments would be dropped silently
             raise AssertionError(
                 f"Too many arguments provided: expected {self._positions} ({len(self._positions)}) but got {len(args)}"
             )
@@ -145,8 +145,8 @@ class ArgsParser:
 class CompiledSignature:
     """The arguments that a model was compiled for: later calls must have the same shapes, types and other values.
 
-    `arguments` has tensors without memory in the place of the original ones, and the very objects of types with a
-    parser of their own.
+    `arguments` has tensors without memory in place of the original ones. Objects of types with a parser of their own
+    are kept as they are.
     """
 
     def __init__(self, bound: BoundArguments) -> None:
@@ -158,7 +158,7 @@ class CompiledSignature:
         self.arguments = BoundArguments(list(bound.names), positional, named)
 
     def make_example(self) -> BoundArguments:
-        """Return arguments that fit: zeros in the place of the tensors."""
+        """Return arguments of the same form, whose tensors are zeros."""
         tensors = []
         for spec in self._specs:
             zeros = torch.zeros(spec.shape, dtype=spec.dtype)
@@ -170,7 +170,7 @@ class CompiledSignature:
         return self.arguments.replace_tensors(tensors)
 
     def check(self, actual: BoundArguments) -> None:
-        """Raise `poptorch.Error` for the first difference of `actual`, with its name and what was expected."""
+        """Raise `poptorch.Error` for the first difference of `actual`, with its name and the expected value."""
         expected = self.arguments
         if len(expected.positional) != len(actual.positional):
             raise _make_error(
@@ -279,10 +279,10 @@ def _make_error(message: str) -> Exception:
 
 def hand_back(graph: StepGraph, inputs: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> Any:
     """Update the caller's `inputs`, and return the outputs nested as `forward` returned them."""
-    # the outputs, then the inputs that the graph wrote into; what is no tensor of the device stays as it was traced
+    # the outputs, then the inputs that the graph wrote into; other values stay as they were traced
     outputs, written = results[: len(graph.outputs)], results[len(graph.outputs) :]
     for index, value in zip(sorted(graph.mutated_inputs), written):
-        # PopTorch updates what it gave the device, which is a copy if the input was not contiguous.
+        # PopTorch updates the tensor on the device, which is a copy if the input was not contiguous.
         if inputs[index].is_contiguous():
             with torch.no_grad():
                 inputs[index].copy_(value)

@@ -1,4 +1,4 @@
-"""PopTorch's `DataLoader`: a torch loader whose batches hold the samples of a whole device call."""
+"""Implement PopTorch's `DataLoader`: a torch loader whose batches hold all samples of a device call."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..support.process import usable_cores
 from ..torch_insides.loaders import exchange_reader, find_reader
 from . import trouble
 from ._loading.async_accessor import AsynchronousDataAccessor
-from ._loading.batch_reading import BatchMemory, combine_batches, make_batch_reader
+from ._loading.batch_reading import BatchMemory, choose_batch_reader, combine_batches
 from ._loading.row_sources import _SubDataset
 from ._logging import logger
 from ._options_impl import require
@@ -31,7 +31,7 @@ class DataLoader(torch.utils.data.DataLoader):
     Everything not named here goes to `torch.utils.data.DataLoader` as it is. Two things differ from torch's own
     loader: `drop_last` is True unless told otherwise, and `options` is frozen by being used here. The processes that
     load a map-style dataset are never more than this machine has cores; what they load does not depend on their
-    number. (What an iterable dataset yields does, so there the number asked for is kept.)
+    number. (The samples of an iterable dataset do, so there the given number is kept.)
 
     `mode`: ``Async`` loads ahead in a process of its own (`AsynchronousDataAccessor`, with `async_options`), and
     ``AsyncRebatched`` also puts the short last batches of the loading processes together, each of
@@ -68,7 +68,7 @@ class DataLoader(torch.utils.data.DataLoader):
             self.batch_sampler_drop_last = drop_last
         is_known = isinstance(options, Options)
         require(is_known, f"Expected poptorch.Options as the DataLoader's options but got {type(options)}.")
-        # their numbers say how large batches are, so they may not change any more
+        # their numbers decide the size of batches, so they may not change any more
         options._freeze()
         self._combined_batch_size: Optional[int] = None
         self._num_batches_to_combine: Optional[int] = None
@@ -112,7 +112,7 @@ class DataLoader(torch.utils.data.DataLoader):
 
     @property
     def combinedBatchSize(self) -> Optional[int]:
-        """Samples in each batch, those of one device call; None without batching."""
+        """The samples of each batch, which are those of one device call; None without batching."""
         return self._combined_batch_size
 
     @property
@@ -122,12 +122,12 @@ class DataLoader(torch.utils.data.DataLoader):
 
     @property
     def waiting_seconds(self) -> float:
-        """How long, in all, programs have waited for batches of this loader; PopTorch has no such figure."""
+        """The seconds that programs have waited for batches of this loader, in all; PopTorch has no such figure."""
         return self._waiting.seconds
 
     @property
     def waiting(self) -> WaitingTime:
-        """What counts `waiting_seconds`; it can be looked at when the loader is gone."""
+        """The counter of `waiting_seconds`; it can still be read when the loader is gone."""
         return self._waiting
 
     def terminate(self) -> None:
@@ -175,9 +175,9 @@ class DataLoader(torch.utils.data.DataLoader):
     def _read_batches_at_once(self, iterator: Iterator[Any]) -> None:
         """Let an iterator that loads in this process read whole batches; loading processes read in their own way."""
         ordinary = find_reader(iterator) if self.num_workers == 0 else None
-        reader = None if ordinary is None else make_batch_reader(self, ordinary, self._memory)
+        reader = None if ordinary is None else choose_batch_reader(self, ordinary, self._memory)
         if reader is not None:
-            exchange_reader(iterator, reader, reader.list_rows(self.batch_sampler))
+            exchange_reader(iterator, reader, reader.find_rows(self.batch_sampler))
 
     def _warn_about_short_last_batch(
         self, dataset: Any, batch_sampler: Any, sampler: Optional[Sampler], *, drop_last: bool
@@ -228,7 +228,7 @@ class DataLoader(torch.utils.data.DataLoader):
         return _SubDataset(dataset, options, self._combined_batch_size, drop_last)
 
     def _find_rebatched_size(self, mode: DataLoaderMode, *, drop_last: bool) -> Optional[int]:
-        """Return the size of the batches that are put together anew from those of the workers, None without that."""
+        """Return the size of the batches that are rebuilt from those of the workers, None without rebatching."""
         if mode == DataLoaderMode.AsyncRebatched:
             return self._combined_batch_size
         keeps_rest = mode == DataLoaderMode.Async and not drop_last and not self._is_user_batch_sampler_set
@@ -240,7 +240,7 @@ class DataLoader(torch.utils.data.DataLoader):
         advice = "You cannot use DataLoaderMode.AsyncRebatched and manually specify the rebatched_size in async_options"
         require("rebatched_size" not in async_options, advice)
         accessor = AsynchronousDataAccessor(self, **async_options, rebatched_size=rebatched_size)
-        # or the two would keep each other, and the process, until the garbage collector comes by
+        # or the two would keep each other, and the process, until a garbage collection
         accessor.hold_weakly()
         self._accessor = accessor
 
@@ -252,7 +252,7 @@ class WaitingTime:
         self.seconds = 0.0
 
     def fetch_next(self, batches: Iterator[Any]) -> Any:
-        """Return the next of `batches` and count what that takes, also where it is an exception."""
+        """Return the next of `batches` and count the time, also where it is an exception."""
         start = time.perf_counter()
         try:
             return next(batches)
@@ -261,9 +261,9 @@ class WaitingTime:
 
 
 class BatchIterator:
-    """Iterates over `batches` and gets each with `fetch`; else it is the same iterator.
+    """Iterates over `batches` and gets each with `fetch`; otherwise it behaves as that iterator.
 
-    It is no generator, because torch's iterators can be asked for the next batch after one that failed.
+    It is no generator, because torch's iterators can give a further batch after one that failed.
     """
 
     def __init__(self, batches: Iterator[Any], fetch: Callable[[Iterator[Any]], Any]) -> None:
@@ -315,7 +315,7 @@ def _choose_worker_batch_size(size: Optional[int], rebatched_size: int, wanted: 
 
 @lru_cache(maxsize=None)
 def _cap_num_workers(num_workers: int, num_cores: int) -> int:
-    """Return a number of processes that all have a core; a program that makes many loaders is told once."""
+    """Return a number of processes that all have a core; a program with many loaders gets one message."""
     if num_workers > num_cores:
         logger.warning(
             f"num_workers={num_workers} is more than the {num_cores} cores of this machine: the DataLoader uses"

@@ -1,4 +1,4 @@
-"""Internals that programs and tests reach for by name."""
+"""Offer the internals of PopTorch that programs and tests import by name."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _restoreWrapperIfNecessary(model: object) -> Any:
 
 
 def unwrapModelIfNecessary(model: torch.nn.Module) -> bool:
-    """Give a model that a training executor wrapped its plain classes back, with its trained weights; tell if so."""
+    """Unwrap a model that a training executor wrapped, with its trained weights; tell whether it was wrapped."""
     owner = unwrap_model(model)
     if owner is None or owner() is None:
         return False

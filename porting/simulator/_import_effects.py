@@ -1,7 +1,7 @@
 """Do to the process what importing PopTorch does: crash reports, a log of uncaught errors, settings of libraries.
 
 The vendor's package does the same, so a program sees one world whether it runs on IPUs or here. Two things are milder:
-an ``excepthook`` that somebody else installed is still called, and crash reports that are on already stay as they are.
+an ``excepthook`` of another library is still called, and crash reports that are on already stay as they are.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _are_applied = False
 
 
 def apply_import_effects() -> None:
-    """Do it all once, also when the package is executed again through its loader."""
+    """Apply all effects once, even if the package is executed again through its loader."""
     global _are_applied
     if _are_applied:
         return
@@ -51,7 +51,7 @@ def apply_import_effects() -> None:
 
 
 def registerGeometricCustomArgParsers() -> None:
-    """Let ``poptorch_geometric`` register its types as arguments of models; log why if it is there and does not."""
+    """Let ``poptorch_geometric`` register its types as arguments of models; log the reason if it fails."""
     try:
         types = importlib.import_module("poptorch_geometric.types")
     except ImportError as error:
@@ -70,7 +70,7 @@ def _enable_crash_reports() -> None:
     stream = next((stream for stream in (sys.__stderr__, sys.stderr) if has_descriptor(stream)), None)
     if stream is None:
         return
-    # whoever switched them on chose where they go
+    # the program that switched them on chose their file
     if not faulthandler.is_enabled():
         faulthandler.enable(stream)
     if _is_instance():
@@ -80,7 +80,7 @@ def _enable_crash_reports() -> None:
 
 
 def has_descriptor(stream: Optional[TextIO]) -> bool:
-    """Tell whether the operating system can write to the stream: a notebook's or a test's often is an object only."""
+    """Tell whether the stream has a file descriptor; in notebooks and tests it is often only a Python object."""
     try:
         return stream is not None and stream.fileno() >= 0
     except (AttributeError, OSError, ValueError):
@@ -104,7 +104,7 @@ def _make_logging_hook(previous: _Hook) -> _Hook:
                     text += f"\n{name} of the command:\n{shown}"
         is_logged = logger.isEnabledFor(logging.CRITICAL)
         logger.critical("%s", text)
-        # an error must be seen by somebody, also in a program that switched logging off
+        # an error must be visible, also in a program that switched logging off
         if previous is not sys.__excepthook__ or not is_logged:
             previous(kind, error, trace)
 

@@ -1,4 +1,4 @@
-"""The two log channels: ``poptorch::python``, a Python logger, and ``poptorch:cpp``, the compiled part's own lines."""
+"""Write to two log channels: ``poptorch::python``, a Python logger, and ``poptorch:cpp``, that of the compiled part."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`trainingModel`, `inferenceModel` and `load`: a module or a file becomes an executor."""
+"""Make executors of modules and of files: `trainingModel`, `inferenceModel` and `load`."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def inferenceModel(model: Union[nn.Module, PoplarExecutor], options: Optional[Op
 
 
 def load(filename: FileName, edit_opts_fn: Optional[Callable[[Options], None]] = None) -> PoplarExecutor:
-    """Make an executor from a file that `save` or `compileAndExport` wrote with its model; it is attached and ready.
+    """Make an executor from a file that `save` or `compileAndExport` wrote with its model; it is attached at once.
 
     `edit_opts_fn` may change the options first; an offline device becomes the one that is there. Weights, optimizer
     state and random state are those of the file. Reading the file runs the code that its pickled objects name: open

@@ -1,4 +1,7 @@
-"""An optimizer's settings in the device's terms: its type, and each setting's value and whether it may change."""
+"""Read an optimizer's settings in the device's terms: its type, and each setting's value and whether it may change.
+
+`DeviceOptimizer` uses it.
+"""
 
 from __future__ import annotations
 
@@ -63,10 +66,10 @@ class OptimizerAttrTracker:
 def convertOptimizerToDict(
     optimizer: torch.optim.Optimizer, attr_tracker: OptimizerAttrTracker, options: Options, is_compiled: bool
 ) -> Dict[str, Any]:
-    """Return the settings that the device gets: type, what holds for all groups, defaults, and each group's.
+    """Return the settings that the device gets: type, settings of all groups, defaults, and those of each group.
 
     A setting of a group is a pair of value and whether it is constant. Raises `AssertionError` for an optimizer or a
-    value that the device has no form for and `ValueError` for ``amsgrad``. An optimizer with half accumulators
+    value that the device does not support and `ValueError` for ``amsgrad``. An optimizer with half accumulators
     switches ``options`` to the running mean, which is a `ValueError` once the model is compiled. Names and settings
     that the device ignores are logged once per ``attr_tracker``.
     """
@@ -100,7 +103,7 @@ def convertOptimizerToDict(
 
 
 def _read_optimizer_settings(optimizer: torch.optim.Optimizer, kind: OptimizerKind) -> Dict[str, Any]:
-    """Return what holds for all groups; the types as whether they are half."""
+    """Return the settings of all groups; types become whether they are half."""
     settings: Dict[str, Any] = {}
     for name in _CLASSES[kind]._child_only:
         if name.endswith("accum_type"):
@@ -223,7 +226,7 @@ _CONSTANT_IF_EQUAL = {
     "weight_decay": 0.0,
 }
 
-# The last two are notes of torch's schedulers, or of programs that silence them, that the host's `step` was called.
+# The last two are marks of torch's schedulers, or of programs that silence them, that the host's `step` was called.
 _NOT_ATTRIBUTES = {"defaults", "state", "param_groups", "variable_attrs", "_opt_called", "_step_count"}
 _POPTORCH_NAMES = frozenset(
     {"_state_dict", "ipu_state_is_dirty", "host_state_is_dirty", "state_dict", "max_weight_norm"}.union(

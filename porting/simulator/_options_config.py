@@ -1,4 +1,4 @@
-"""Options from text: a file of setter calls, or a JSON object of accessors."""
+"""Read options from text: a file of setter calls, or a JSON object of accessors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def apply_config_file(options: object, path: str) -> None:
 
     A line is what follows ``options.``; blank lines and those that begin with ``#`` are skipped and do not count in
     the line numbers of errors. The names ``poptorch`` and ``options`` may be used. Raises `ConfigFileError` for text
-    that is not Python; what a setter raises passes through.
+    that is not Python; errors of a setter pass through.
     """
     with open(path, encoding="utf-8") as config_file:
         stripped = (line.strip() for line in config_file)

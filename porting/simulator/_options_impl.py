@@ -1,4 +1,4 @@
-"""`OptionsDict`: named values with fixed names and types that can be frozen, the base of all options."""
+"""Define `OptionsDict`, the base of all options: named values with fixed names and types that can be frozen."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _BASE_ATTRIBUTES = ("_warnings", "_warnings_disabled", "_is_frozen", "_values")
 
 
 def require(condition: bool, message: str) -> None:
-    """Raise the `AssertionError` with which PopTorch refuses a setting, also under ``python -O``."""
+    """Raise the `AssertionError` with which PopTorch refuses a setting, even under ``python -O``."""
     if not condition:
         raise AssertionError(message)
 
@@ -22,7 +22,7 @@ def require_type(value: object, kind: type, what: str) -> None:
 
 
 class Freezable:
-    """Settings that nobody may change any more once a model or a loader uses them; a deep copy can be changed again."""
+    """Settings that are frozen once a model or a loader uses them; a deep copy can be changed again."""
 
     _is_frozen = False
 
@@ -83,7 +83,7 @@ class OptionsDict(Freezable):
         return option in self._values
 
     def deleteIfExists(self, option: str) -> None:
-        """Forget the option's value."""
+        """Delete the option's value, if there is one."""
         self.checkIsFrozen(option)
         self._values.pop(option, None)
 

@@ -1,4 +1,4 @@
-"""`PoplarExecutor`: a wrapped model that compiles at its first call and runs on the simulated device."""
+"""Define `PoplarExecutor`, a wrapped model that compiles at its first call and runs on the simulated device."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from ._device.perf_counters import (
     EVENTS,
     Counters,
     Latency,
+    collect_stamps,
     count_cycles,
-    list_stamps,
     measure_compilation,
     measure_latency,
 )
 from ._device.session import DeviceSession
 from ._executables.saved_executables import FileName, load_executable, save_executable
 from ._graph.anchors import list_tensor_names
-from ._graph.compiler_names import find_update_types
+from ._graph.compiler_names import list_update_types
 from ._graph.graph_files import render_ir
 from ._logging import logger
 from ._options.executor_options import make_executor_options
@@ -55,7 +55,7 @@ class PoplarExecutor:
     """Made by `trainingModel` and `inferenceModel`, not by users.
 
     Calling it runs device iterations x accumulation x replicas micro-batches; in training the weights are updated
-    inside the call. Weights live on the device from compilation on and come back when the host looks at them.
+    inside the call. Weights are on the device from compilation on and are copied back when the host reads them.
     Threads that share an executor are served one at a time.
 
     It has PopTorch's names; the work is that of its `device_session`.
@@ -123,7 +123,7 @@ class PoplarExecutor:
             return session.run(bound)
 
     def getTensorNames(self) -> List[str]:
-        """Return the names of tensors that `Options.anchorTensor` can ask for; AssertionError before compilation."""
+        """Return the tensor names that `Options.anchorTensor` takes; raises AssertionError before compilation."""
         session = self._session
         require(session.compiled is not None, "Model must be compiled before calling getTensorNames")
         compiled = session.require_compiled()
@@ -142,7 +142,7 @@ class PoplarExecutor:
             return render_ir(compiled.graph, update_types=())
         kind = session.optimizer.settings["optimizer_type"].name
         has_momentum = any("Accl1" in slots for slots in compiled.state.slots.values())
-        return render_ir(compiled.graph, update_types=find_update_types(kind, has_momentum=has_momentum))
+        return render_ir(compiled.graph, update_types=list_update_types(kind, has_momentum=has_momentum))
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Compile for these arguments and run nothing; no weight changes."""
@@ -161,7 +161,7 @@ class PoplarExecutor:
         self.save(filename, export_model=export_model)
 
     def save(self, filename: FileName, export_model: bool = True, save_rng_state: bool = True) -> None:
-        """Write the executable to a file, by default with all that `poptorch.load` needs to make the executor again.
+        """Write the executable to a file, by default with all that `poptorch.load` needs to restore the executor.
 
         Weights and optimizer state are fetched first. Raises `poptorch.Error` without an executable, and AssertionError
         if the folder's name belongs to a file. `filename` may be a directory: the file is ``model.poptorch`` then.
@@ -185,7 +185,7 @@ class PoplarExecutor:
             self._session.copy_weights_to_host()
 
     def copyWeightsToDevice(self) -> None:
-        """Send the host's parameters and buffers to the device; what was trained there and not fetched is lost."""
+        """Send the host's parameters and buffers to the device; trained values not yet fetched are lost."""
         with self._lock:
             self._session.copy_weights_to_device()
 
@@ -218,10 +218,10 @@ class PoplarExecutor:
     # -- optimizer ---------------------------------------------------------------------------------------------------
 
     def setOptimizer(self, optimizer: torch.optim.Optimizer) -> None:
-        """Hand the optimizer's present settings to the device; needed after every change of them on the host.
+        """Send the optimizer's present settings to the device; needed after every change of them on the host.
 
         Raises AssertionError or ValueError for an optimizer that the device does not have, and `poptorch.Error` for
-        one of another type than the model was compiled with; the optimizer before it is kept then.
+        one of another type than the model was compiled with; the earlier optimizer is kept then.
         """
         with self._lock:
             self._session.set_optimizer(optimizer)
@@ -242,17 +242,17 @@ class PoplarExecutor:
             self._session.attach_again()
 
     def detachFromDevice(self) -> None:
-        """Release the device; what is on it comes to the host first."""
+        """Release the device; its state is copied to the host first."""
         with self._lock:
             self._session.detach()
 
     def destroy(self) -> None:
-        """Drop the executable; a training executor first fetches the weights and gives the model its classes back."""
+        """Drop the executable; a training executor first fetches the weights and restores the model's classes."""
         with self._lock:
             self._session.destroy()
 
     def __del__(self, _interpreter_ends: Callable[[], bool] = sys.is_finalizing) -> None:
-        # the names of modules may be gone by then, and nobody is left who looks at the weights
+        # the names of modules may be gone by then, and nothing reads the weights any more
         if not _interpreter_ends() and "_session" in self.__dict__:
             self._session.leave_weights_behind()
 
@@ -274,7 +274,7 @@ class PoplarExecutor:
         return count_cycles(self._session.call_times, self.options)
 
     def compilationTime(self) -> datetime.timedelta:
-        """Return how long the compilation took, the second included that a compilation for IPUs takes at the least."""
+        """Return the seconds of the compilation, including the second that one for IPUs takes at least."""
         if not self.isCompiled():
             raise createPoptorchError("Please compile the model before obtaining compilation time.")
         return measure_compilation(self.options)
@@ -284,22 +284,22 @@ class PoplarExecutor:
         compiled, times = self._session.compiled, self._session.call_times
         if compiled is None or times is None:
             return {event: [[]] for event in EVENTS}
-        return list_stamps(compiled.graph, compiled.plan, times, self.options)
+        return collect_stamps(compiled.graph, compiled.plan, times, self.options)
 
     def getHostIpuLatency(self) -> Latency:
-        """Return (shortest, longest, mean) seconds from the first input asked for to the last one there."""
+        """Return (shortest, longest, mean) seconds from the first input requested to the last one received."""
         return measure_latency(self.getPerfCounters(), "input", "input_complete", min)
 
     def getComputeLatency(self) -> Latency:
-        """Return (shortest, longest, mean) seconds from the last input there to the last output ready."""
+        """Return (shortest, longest, mean) seconds from the last input received to the last output ready."""
         return measure_latency(self.getPerfCounters(), "input_complete", "output", max)
 
     def getIpuHostLatency(self) -> Latency:
-        """Return (shortest, longest, mean) seconds from the first output ready to the last one handed back."""
+        """Return (shortest, longest, mean) seconds from the first output ready to the last one returned."""
         return measure_latency(self.getPerfCounters(), "output", "output_complete", min)
 
     def getLatency(self) -> Latency:
-        """Return (shortest, longest, mean) seconds from the first input asked for to the last output handed back."""
+        """Return (shortest, longest, mean) seconds from the first input requested to the last output returned."""
         return measure_latency(self.getPerfCounters(), "input", "output_complete", min)
 
     # -- the user's model --------------------------------------------------------------------------------------------
@@ -366,7 +366,7 @@ class PoplarExecutor:
 
     @property
     def device_session(self) -> DeviceSession:
-        """What runs the calls: the simulator's own, without a counterpart in PopTorch."""
+        """The session that runs the calls; PopTorch has no counterpart."""
         return self._session
 
     _model = property(attrgetter("_session.model"))

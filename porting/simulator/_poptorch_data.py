@@ -1,4 +1,7 @@
-"""Data saved beside an executable, so that an executor can be made again from one file."""
+"""Define the data that is saved beside an executable, so that an executor can be made again from one file.
+
+`save` and `load` use it.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,7 @@ class PoptorchData:
 
 
 def parse(serialized_data: bytes, expected_version: str) -> PoptorchData:
-    """Read what `serialize` gave; AssertionError for another version or class of data, and for data without inputs."""
+    """Read serialized data; raises AssertionError for another version or class, and for data without inputs."""
     data: PoptorchData = pickle.loads(serialized_data)
     require(isinstance(data, PoptorchData), f"The metadata are of type {type(data)}")
     require(

@@ -1,4 +1,4 @@
-"""Printing of modules with the blocks they begin."""
+"""Print modules with the blocks that they begin."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PopTorch's names for taking nested values apart and putting them together, and for telling traced tensors apart."""
+"""Offer PopTorch's names for flattening and rebuilding nested values, and for recognising traced tensors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def flattenTensorStructure(tensors: Structure, canonical_structure: Structure = 
 def reconstructTensorStructure(
     structure: Structure, values: Iterable[Any], filter_fn: Callable[[torch.Tensor], bool] = lambda _tensor: True
 ) -> Any:
-    """Put `values` in the places of the tensors of `structure` for which `filter_fn` is true."""
+    """Replace the tensors of `structure` for which `filter_fn` is true by `values`."""
     return rebuild(structure, values, replaces=filter_fn)
 
 

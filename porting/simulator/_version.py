@@ -1,3 +1,3 @@
-"""Version of the PopTorch that the simulator stands for."""
+"""Name the version of PopTorch that the simulator stands for."""
 
 VERSION = "3.4.0-simulator"

@@ -1,4 +1,4 @@
-"""Implementations of custom operators in Python, in the place of those that a vendor's program compiles for the IPU."""
+"""Register Python implementations of custom operators, in place of those that programs compile for the IPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The enumerations of the device API, with PopTorch 3.4's members and values."""
+"""Define the enumerations of the device API, with PopTorch 3.4's members and values."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class _IntEnum(enum.IntEnum):
 
 
 class MeanReductionStrategy(_IntEnum):
-    """When the division of a mean over accumulation and replicas happens; the same result in exact arithmetic."""
+    """The moment of dividing a mean over accumulation and replicas; results are equal in exact arithmetic."""
 
     Running = 0
     Post = 1
@@ -38,7 +38,7 @@ class MeanReductionStrategy(_IntEnum):
 
 
 class DataLoaderMode(_IntEnum):
-    """Whether a DataLoader prepares the next batch while the device runs."""
+    """The modes of a DataLoader: whether it prepares the next batch while the device runs."""
 
     Sync = 0
     Async = 1
@@ -46,7 +46,7 @@ class DataLoaderMode(_IntEnum):
 
 
 class SharingStrategy(_IntEnum):
-    """How a loading process hands tensors over, which also decides how it is started.
+    """The way in which a loading process passes tensors on, which also decides how it is started.
 
     ``SharedMemory`` and ``FileSystem`` spawn the process, ``Fork`` forks, ``ForkServer`` uses a fork server.
     """
@@ -58,7 +58,7 @@ class SharingStrategy(_IntEnum):
 
 
 class OutputMode(_IntEnum):
-    """Which micro-batches' outputs a call returns; ``Default`` becomes ``All`` in inference, ``Final`` in training."""
+    """The outputs that a call returns, by micro-batch; ``Default`` is ``All`` in inference, ``Final`` in training."""
 
     Final = 0
     EveryN = 1
@@ -69,7 +69,7 @@ class OutputMode(_IntEnum):
 
 
 class ConnectionType(_IntEnum):
-    """When the program attaches to a device: at once, on the first run, or never (compile only)."""
+    """The moment of attaching to a device: at once, on the first run, or never (compile only)."""
 
     Always = 0
     OnDemand = 1
@@ -86,7 +86,7 @@ class HalfFloatCastingBehavior(_IntEnum):
 
 
 class ReductionType(_IntEnum):
-    """How values of several micro-batches or replicas become one."""
+    """The reduction of values of several micro-batches or replicas to one."""
 
     Sum = 0
     Mean = 1
@@ -94,7 +94,7 @@ class ReductionType(_IntEnum):
 
 
 class SyncPattern(_IntEnum):
-    """Which IPUs wait for which; it affects speed only."""
+    """The pattern in which IPUs wait for each other; it affects speed only."""
 
     Full = 0
     SinglePipeline = 1
@@ -112,7 +112,7 @@ class MatMulSerializationMode(enum.Enum):
 
 
 class Liveness(_IntEnum):
-    """When tensors of a phased execution leave the chip."""
+    """The moment at which tensors of a phased execution leave the chip."""
 
     AlwaysLive = 0
     OffChipAfterFwd = 1
@@ -129,21 +129,21 @@ class OverlapMode(enum.Enum):
 
 
 class AutoStage(_IntEnum):
-    """How blocks become stages when no stages are listed: by their IPU, or one each in order of appearance."""
+    """The rule that makes stages of blocks when none are listed: by their IPU, or one each in order of appearance."""
 
     SameAsIpu = 0
     AutoIncrement = 1
 
 
 class MultiConvPlanType(_IntEnum):
-    """Whether the convolutions of a `MultiConv` run at the same time or one after the other."""
+    """The plans of a `MultiConv`: its convolutions run at the same time or one after the other."""
 
     Parallel = 0
     Serial = 1
 
 
 class CommGroupType(_IntEnum):
-    """How n replicas are put into groups of size k.
+    """The division of n replicas into groups of size k.
 
     ``All``: one group. ``Consecutive``: {0..k-1}, {k..2k-1}, ... ``Orthogonal`` with m = n/k groups: {0, m, 2m, ...},
     {1, m+1, ...}, ... ``NoGrouping``: each replica alone.
@@ -157,7 +157,7 @@ class CommGroupType(_IntEnum):
 
 
 class VariableRetrievalMode(_IntEnum):
-    """Which replicas a variable is read from: the first of each group, or all. There is no value 1."""
+    """The replicas that a variable is read from: the first of each group, or all. There is no value 1."""
 
     OnePerGroup = 0
     AllReplicas = 2

@@ -1,4 +1,4 @@
-"""The exception classes of PopTorch, and the one that says that a name is not simulated."""
+"""Define the exception classes of PopTorch, and the one for a name that is not simulated."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _FULL_TEXT_FILE = "poptorch_error.log"
 
 
 class Error(Exception):
-    """What the device API raises: ``str`` is the whole text, the attributes are its parts.
+    """The error of the device API: ``str`` is the whole text, the attributes are its parts.
 
     ``type`` names the origin (``poptorch_py_error``, ``poptorch_cpp_error``, ...), ``message`` is the text without
     origin and context, ``location`` the context stack, one line each, innermost first.
@@ -54,11 +54,11 @@ class RecoverableError(Error):
 
 
 class UnrecoverableError(Error):
-    """A run-time failure that needs somebody to look at the machine."""
+    """A run-time failure that needs a repair of the machine."""
 
 
 class NotSimulatedError(Error, AttributeError):
-    """A name or setting of the device API that the simulator knows of and does not have yet.
+    """The error for a name or setting of the device API that the simulator does not have yet.
 
     It is an `AttributeError` too, so that ``hasattr(poptorch, name)`` answers truthfully. ``finding`` is the same
     fact as data (code S001, with the place in the user's program).
@@ -113,7 +113,7 @@ def native_error(
 
     lines = text.splitlines()
     if len(lines) > _MAX_LINES_ON_SCREEN:
-        # an error in a folder that is read-only must not hide the error that is told
+        # an error in a folder that is read-only must not hide the error that is reported
         try:
             Path(_FULL_TEXT_FILE).write_text(text + "\n", encoding="utf-8")
             where = f"see {_FULL_TEXT_FILE} for the full text"
@@ -140,7 +140,7 @@ def compile_error(msg: str) -> Error:
 def not_simulated(name: str, why: str = "") -> NoReturn:
     """Raise `NotSimulatedError` for ``name``, spelled as the user wrote it, such as ``poptorch.MultiConv``.
 
-    ``why`` says what would be wrong if the simulator went on without it.
+    ``why`` states the fault that would follow if the simulator continued without it.
     """
     raise NotSimulatedError(
         Finding(

@@ -1,4 +1,4 @@
-"""The functions and contexts that `forward` calls; here is only where they are found, as `poptorch.ops`."""
+"""Export the functions and contexts that `forward` calls, as `poptorch.ops`; they are defined in `_operators`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PopTorch's optimizers: torch's own with the device's extra arguments, and LAMB; on the CPU they step as torch's do.
+"""Define PopTorch's optimizers: torch's own with the device's extra arguments, and LAMB.
 
 The device reads their settings and does the arithmetic itself; `step` is for training the same model on the CPU.
 """
@@ -31,7 +31,7 @@ _LAMB_DEFAULTS = {"lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay"
 
 
 class VariableAttributes:
-    """Which settings may change after compiling; the others are constants of the compiled program.
+    """The settings that may change after compiling; the others are constants of the compiled program.
 
     >>> attributes = VariableAttributes(["lr"], ["lr", "momentum"])
     >>> attributes.markAsVariable("momentum")
@@ -65,7 +65,7 @@ class VariableAttributes:
 
 
 class Optimizer:
-    """What PopTorch's optimizers have besides torch's: the state that lives on the device.
+    """The part that PopTorch's optimizers add to torch's: the state on the device.
 
     ``_child_only`` names the arguments that torch's class lacks, ``_group_vars`` those that each parameter group has
     its own value of.
@@ -189,7 +189,7 @@ class SGD(Optimizer, torch.optim.SGD):
         velocity_accum_type: Optional[torch.dtype] = None,
         max_grad_norm: Optional[float] = None,
     ) -> None:
-        # only this variant has it in its groups: PopTorch refuses to mark it as variable otherwise
+        # only this form has it in its groups: PopTorch refuses to mark it as variable otherwise
         self._start(torch.optim.SGD, locals(), **({"velocity_scaling": 1.0} if use_combined_accum else {}))
         if velocity_scaling is not None and not use_combined_accum:
             logger.warning(

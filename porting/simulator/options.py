@@ -1,4 +1,4 @@
-"""`Options`: every setting of the device API with its defaults, checks and messages; nothing here acts on them."""
+"""Define `Options`: every setting of the device API with its defaults, checks and messages; none acts here."""
 
 # long because the vendor's class has a method for each of its settings, and users read them in one place
 
@@ -107,27 +107,27 @@ class Options(SimulatorOptions):
 
     @property
     def TensorLocations(self) -> _TensorLocationOptions:
-        """Where tensors are kept."""
+        """The locations of tensors."""
         return self._tensor_locations
 
     @property
     def Distributed(self) -> _DistributedOptions:
-        """Which of several processes this one is."""
+        """The options for several processes that run the program."""
         return self._distributed
 
     @property
     def Jit(self) -> _JitOptions:
-        """What is left of the tracing front end of PopTorch 2."""
+        """The remaining options of PopTorch 2's tracing front end."""
         return self._jit
 
     @property
     def Precision(self) -> _PrecisionOptions:
-        """How numbers are stored, rounded and checked."""
+        """The options for storing, rounding and checking numbers."""
         return self._precision
 
     @property
     def Training(self) -> _TrainingOptions:
-        """How gradients become one update."""
+        """The options for joining gradients to one update."""
         return self._training
 
     @property
@@ -180,7 +180,7 @@ class Options(SimulatorOptions):
     def outputMode(self, output_mode: OutputMode, output_return_period: Optional[int] = None) -> Options:
         """Choose which micro-batches' outputs a call returns; ``EveryN`` needs a period."""
         _check_output_mode(output_mode, output_return_period)
-        # not an error: PopTorch says so and goes on
+        # not an error: PopTorch warns and continues
         if output_mode != OutputMode.EveryN and output_return_period:
             logger.info("Anchor return period argument ignored with output_mode set to %s", str(output_mode))
         return self.set(output_mode=output_mode.value, output_return_period=output_return_period or 1)
@@ -196,7 +196,7 @@ class Options(SimulatorOptions):
         output_mode: Optional[OutputMode] = None,
         output_return_period: Optional[int] = 1,
     ) -> None:
-        """Ask for a tensor of the graph by name; without a mode, as the outputs are returned."""
+        """Anchor a tensor of the graph by name; without a mode, it is returned as the outputs are."""
         if output_mode is not None:
             _check_output_mode(output_mode, output_return_period)
         # a period without meaning would be a value out of range for the compiler
@@ -241,7 +241,7 @@ class Options(SimulatorOptions):
         return self.set(sync_pattern=sync_pattern.value)
 
     def useIpuModel(self, use_model: bool) -> Options:
-        """Choose the vendor's IPU model instead of hardware, whatever the environment says."""
+        """Choose the vendor's IPU model instead of hardware, regardless of the environment."""
         return self.createOrSet(use_model=use_model)
 
     def useIpuId(self, ipu_id: int) -> Options:
@@ -271,7 +271,7 @@ class Options(SimulatorOptions):
         return self
 
     def enableSyntheticData(self, enabled: bool) -> Options:
-        """Let the device make random inputs up instead of reading the host's."""
+        """Let the device generate random inputs instead of reading the host's."""
         self._popart.set("syntheticDataMode", _SYNTHETIC_DATA_RANDOM_NORMAL if enabled else _SYNTHETIC_DATA_OFF)
         return self
 

@@ -1,4 +1,4 @@
-"""Stand-in for PopTorch's compiled part: the names that Python programs use of it."""
+"""Stand in for PopTorch's compiled part: it has the names that Python programs use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trace points in the vendor's system profile; they do nothing unless its library and ``PVTI_OPTIONS`` are there."""
+"""Set trace points in the vendor's system profile; without its library and ``PVTI_OPTIONS`` they do nothing."""
 
 from __future__ import annotations
 

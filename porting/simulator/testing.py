@@ -1,4 +1,4 @@
-"""Comparison of a model's outputs with expected ones, nested as `forward` returned them."""
+"""Compare a model's outputs with expected ones, nested as `forward` returned them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tell the rest of the simulator that a model is being traced, and keep the hooks that run around tracing."""
+"""Tell whether a model is being traced, and keep the hooks that run around tracing; the whole simulator uses it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ isDispatchTracing = isRunningOnIpu
 
 
 def registerPreCompileHook(hook: Callable[[], Any]) -> torch.utils.hooks.RemovableHandle:
-    """Call `hook()` before each model is traced; the handle's `remove()` takes it back."""
+    """Call `hook()` before each model is traced; the handle's `remove()` removes the hook."""
     return _register_hook(pre_compile_hooks, hook, "Pre")
 
 
@@ -47,8 +47,8 @@ def registerPostCompileHook(hook: Callable[[], Any]) -> torch.utils.hooks.Remova
 class _OverwriteContextManager:
     """A context in which the functions that libraries registered replacements for are replaced: that of a trace.
 
-    A library registers a class with two methods: `replace()`, which puts its functions in the place of others, and
-    `restore()`, which takes them away again.
+    A library registers a class with two methods: `replace()`, which replaces functions by its own, and `restore()`,
+    which restores them.
     """
 
     _subsitution_manager_types: ClassVar[List[Type[Any]]] = []
@@ -97,7 +97,7 @@ def tracing() -> Iterator[None]:
             yield
         finally:
             try:
-                # a copy: a hook may take itself away
+                # a copy: a hook may remove itself
                 for hook in list(post_compile_hooks.values()):
                     hook()
             finally:

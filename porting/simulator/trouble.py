@@ -1,4 +1,7 @@
-"""The failure lab: the simulator fails as hardware does, at a chosen moment, so that programs can be tested for it."""
+"""Simulate hardware failures at a chosen moment, so that programs can be tested for them: the failure lab.
+
+`porting run --inject` uses it, and programs use `inject`.
+"""
 
 from __future__ import annotations
 
@@ -54,13 +57,13 @@ injections: List[Injection] = []
 
 @contextmanager
 def inject(kind: str, **settings: Any) -> Iterator[Injection]:
-    """Make trouble of this `kind` inside a ``with`` block, in processes that are started there too.
+    """Cause trouble of this `kind` inside a ``with`` block, also in processes that are started there.
 
     Settings of all kinds: ``at_call``, the first moment at which it strikes, counted from 1 (1); ``times``, how often
     it strikes, 0 for every time (1, with a probability 0); ``probability`` and ``seed``, to strike at random;
     ``executor``, ``"training"`` or ``"inference"`` (``"any"``); ``process``, the number of one of several processes
-    that train together (all of them). `describe_kinds` lists the kinds, what their moments are, and the settings of
-    their own. Raises `ValueError` for an unknown kind or setting.
+    that train together (all of them). `describe_kinds` lists the kinds, their moments, and their own settings. Raises
+    `ValueError` for an unknown kind or setting.
 
     >>> with inject("out-of-memory", at_call=2) as trouble:
     ...     trouble.text
@@ -109,7 +112,7 @@ _EXPLANATION = (
 
 
 def describe_kinds() -> str:
-    """Return a table of the kinds of trouble: when each strikes, what it does and the settings of its own."""
+    """Return a table of the kinds of trouble: the moment and the effect of each, and its own settings."""
     lines = []
     for name, kind in KINDS.items():
         lines.append(f"{name:<17} {kind.moment.value}: {kind.summary}")
@@ -126,7 +129,7 @@ class Injection:
     """One kind of trouble with its settings; `num_struck` counts how often it struck."""
 
     def __init__(self, kind: str, settings: Mapping[str, Any]) -> None:
-        """Check the settings; texts become what they stand for."""
+        """Check the settings and convert texts to values."""
         if kind not in KINDS:
             raise ValueError(f"unknown kind of trouble `{kind}`: there are {', '.join(KINDS)}")
         self.kind: Kind = KINDS[kind]
@@ -161,7 +164,7 @@ class Injection:
         return number
 
     def is_for_this_process(self) -> bool:
-        """Tell whether this is the process that is meant, where there are several."""
+        """Tell whether the trouble is for this process, where there are several."""
         return self.settings["process"] in (None, this_instance().index)
 
     def is_due(self, training: Optional[bool]) -> bool:
@@ -189,12 +192,12 @@ def _read_defaults(settings: Mapping[str, Any]) -> Dict[str, Any]:
 def strike(
     moment: Moment, *, training: Optional[bool] = None, subject: object = None, results: Sequence[torch.Tensor] = ()
 ) -> None:
-    """Let the trouble that is due at this `moment` happen to `subject`, a device session.
+    """Cause the trouble that is due at this `moment` to `subject`, a device session.
 
     `results` are the tensors of its call. Callers ask whether there are any `injections` before.
     """
     for injection in list(injections):
-        # a device that is lost for ever fails whenever somebody attaches it, without being due again
+        # a device that is lost for ever fails at each attempt to attach it, without being due again
         if injection.is_permanent and moment is Moment.ATTACH:
             injection.kind.effect(injection.settings, subject, results)
         # again where the effect asks for it: a device that is waited for is tried once more
@@ -207,13 +210,13 @@ def strike(
 
 
 def fetch_batch(batches: Iterator[Any]) -> Any:
-    """Return the next of a DataLoader's `batches`, unless trouble is due; the one after that can be asked for."""
+    """Return the next of a DataLoader's `batches`, unless trouble is due; a later batch can still be fetched."""
     strike(Moment.BATCH)
     return next(batches)
 
 
 class Moment(enum.Enum):
-    """When trouble can strike."""
+    """The moments at which trouble can strike."""
 
     COMPILE = "compilation"
     ATTACH = "attaching"
@@ -262,7 +265,7 @@ def _lose_device(settings: Mapping[str, Any], session: Any, _results: object) ->
     )
 
 
-# What is lost, by the action that PopTorch asks for to get it back.
+# The loss, by the action that PopTorch recommends for it.
 _LOSSES = {
     "IPU_RESET": "IPU 0 stopped: a tile raised an exception (TEXCPT) and did not reach the next sync",
     "LINK_RESET": "Timed out waiting for a sync over the IPU-Links: link 3 of IPU 0 is down",
@@ -366,13 +369,13 @@ def _read_environment() -> None:
                 "`porting run --inject list` shows them with their settings",
             ),
         ) from None
-    # a process that loads data sees batches only, and has nothing to say of the calls that its program makes
+    # a process that loads data sees batches only, and does not know of the calls that its program makes
     if injections and multiprocessing.parent_process() is None:
         atexit.register(_report_what_did_not_strike, list(injections))
 
 
 def _report_what_did_not_strike(asked_for: Sequence[Injection]) -> None:
-    """Say at the end of a program which trouble never came: a test that saw none has shown nothing."""
+    """Report at the end of a program which trouble never struck: a test that saw none has shown nothing."""
     for injection in asked_for:
         if not injection.num_struck and injection.is_for_this_process():
             moment = injection.kind.moment

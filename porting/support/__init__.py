@@ -1,1 +1,1 @@
-"""Help for all packages that knows nothing of any: files, processes, fair timing, and loading late."""
+"""Help all packages, and know nothing of any: files, processes, fair timing, and late loading."""

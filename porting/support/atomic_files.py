@@ -1,4 +1,4 @@
-"""Files that are there as a whole or not at all, whatever happens to the process that writes them."""
+"""Write files so that they are there as a whole or not at all, whatever happens to the process that writes them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _KEPT_OF_NAME = 50
 def replacing_file(path: Union[str, os.PathLike[str]]) -> Iterator[BinaryIO]:
     """Open a file for writing that takes the place of `path` when the block ends, and only if it ends well.
 
-    Nobody ever sees a part of it: until then, and after an error, the old file is there. A link stays one: the file
-    that it leads to is replaced. Devices and pipes are written directly. The folder must exist (FileNotFoundError).
+    No reader ever sees a part of it: until then, and after an error, the old file is there. Of a link, the file that
+    it leads to is replaced. Devices and pipes are written directly. The folder must exist (FileNotFoundError).
     """
     destination = Path(os.path.realpath(os.fspath(path)))
     if destination.exists() and not destination.is_file():
@@ -33,7 +33,7 @@ def replacing_file(path: Union[str, os.PathLike[str]]) -> Iterator[BinaryIO]:
             os.fsync(file.fileno())
         os.replace(unfinished, destination)
     except OSError as error:
-        if error.filename == str(unfinished):  # nobody knows that name
+        if error.filename == str(unfinished):  # the user does not know that name
             error.filename = str(destination)
         raise
     finally:
@@ -42,14 +42,14 @@ def replacing_file(path: Union[str, os.PathLike[str]]) -> Iterator[BinaryIO]:
 
 
 def write_atomically(path: Union[str, os.PathLike[str]], content: bytes) -> None:
-    """Write a file, and the folders above it, so that nobody ever sees a part of it."""
+    """Write a file, and make the folders above it, so that no reader ever sees a part of it."""
     Path(os.path.realpath(os.fspath(path))).parent.mkdir(parents=True, exist_ok=True)
     with replacing_file(path) as file:
         file.write(content)
 
 
 def sync_folder(folder: Union[str, os.PathLike[str]]) -> None:
-    """Let names that were made or changed in `folder` survive a loss of power, where the system can do that."""
+    """Make new and changed names in `folder` survive a loss of power, where the system supports that."""
     if os.name != "posix":
         return  # other systems open no folders
     descriptor = os.open(os.fspath(folder), os.O_RDONLY)

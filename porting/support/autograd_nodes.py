@@ -1,4 +1,7 @@
-"""autograd's nodes, told apart by the operator of `forward` that made them."""
+"""Tell autograd's nodes apart by the operator of `forward` that made them.
+
+Timelines, the NaN search and proofs use it.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ __all__ = ["NewNodes", "is_leaf_node"]
 
 
 class NewNodes:
-    """Finds the nodes that have come since the last look; it keeps them, so that none is taken for another.
+    """Finds the nodes that are new since the last call; it holds them, so that no identity is used twice.
 
     >>> import torch
     >>> x = torch.ones(2, requires_grad=True)
@@ -39,5 +42,5 @@ class NewNodes:
 
 
 def is_leaf_node(node: object) -> bool:
-    """Tell whether a node is a parameter's own, which only adds up what it gets."""
+    """Tell whether a node is a parameter's own, which only adds up gradients."""
     return hasattr(node, "variable")

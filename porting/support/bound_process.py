@@ -1,8 +1,8 @@
-"""`BoundProcess`: a process with one job, which may hang, crash, or take all memory without harm to this one.
+"""Run one job in a process that may hang, crash, or take all memory without harm to this one: `BoundProcess`.
 
-It works in a folder of its own, temporary files included, so that nothing is shared with other processes and nothing
-stays behind. It leads a process group, which is killed as a whole; it watches a pipe, and if this process dies, however
-that happens, it clears its folder away and kills the group.
+Compilers, benchmarks, proofs and probes run in one. It works in a folder of its own, temporary files included, so that
+it shares nothing with other processes and leaves nothing. It leads a process group, which is killed as a whole; it
+watches a pipe, and if this process dies, in whatever way, it removes its folder and kills the group.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ _SHOWN_LINES = 3
 _KILL_SECONDS = 10.0
 
 # A string instead of `-m`: what the parent has added to its `sys.path` does not travel. The paths go to the end, so
-# that they hide nothing that the child finds by itself. What Python does at its end, for a second where a compiler was
-# loaded, nobody needs.
+# that they hide nothing that the child finds by itself. Python's own exit, which takes a second where a compiler was
+# loaded, is not needed.
 _START = (
     "import os, sys; sys.path.extend({paths!r}); from porting.support.bound_worker import main; "
     "status = main({folder!r}); sys.stdout.flush(); sys.stderr.flush(); os._exit(status)"
@@ -65,9 +65,9 @@ class BoundProcess:
     """Runs `function`, named "module:function", on `arguments` (plain values) and the folder of the process.
 
     The folder is made in `parent`, or among the temporary files, and goes with `end`. The process works in
-    `working_folder`, or in its own; `environment` takes the place of this process's, and `passed` are descriptors that
-    it keeps open. With `is_idle` it runs on what other processes leave of the processors. It ends with the job, without
-    what Python does at its end, such as calling what is registered with `atexit`.
+    `working_folder`, or in its own; `environment` replaces this process's, and `passed` are descriptors that it keeps
+    open. With `is_idle` it uses only idle processor time. It ends with the job, without Python's own exit, which would
+    call the functions registered with `atexit`.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class BoundProcess:
         passed: Sequence[int] = (),
         is_idle: bool = False,
     ) -> None:
-        """Make the folder; OSError if that cannot be. Nothing runs before `start`."""
+        """Make the folder; raises OSError if that fails. Nothing runs before `start`."""
         if not sys.executable:
             raise OSError("this program does not know which Python runs it")
         self.folder = Path(tempfile.mkdtemp(prefix=".porting-", dir=parent))
@@ -104,12 +104,12 @@ class BoundProcess:
         # what would fill the log must not come from outside
         left_out = ("TORCH_LOGS", "TORCH_TRACE", "TORCH_COMPILE_DEBUG", "PYTHONSTARTUP")
         kept = {name: value for name, value in self._environment.items() if name not in left_out}
-        # with its temporary files in its folder even a killed compiler leaves nothing behind
+        # with its temporary files in its folder even a killed compiler leaves none
         own = {"TMPDIR": str(self.folder / "tmp"), "PYTHONWARNINGS": "ignore"}
         with open(self.folder / LOG, "wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-c", _START.format(paths=paths, folder=str(self.folder))],
-                # nobody writes to this pipe: its end tells the child that this process is gone
+                # nothing is written to this pipe: its end tells the child that this process has ended
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -121,7 +121,7 @@ class BoundProcess:
             )
 
     def wait(self, seconds: float) -> bool:
-        """Wait so long, and tell whether it has ended."""
+        """Wait for at most these seconds, and tell whether it has ended."""
         assert self._process is not None
         try:
             self._process.wait(timeout=seconds)
@@ -134,13 +134,13 @@ class BoundProcess:
         return self._process is not None and self._process.poll() is not None
 
     def pause(self) -> None:
-        """Stop it and all that it has started where they are, until `resume` or its end; only Linux can."""
+        """Stop it and its children until `resume` or its end; only Linux supports that."""
         if self._process is not None and (self.folder / READY).exists():
             self._is_paused = True
             self._signal_all(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let it go on after a `pause`; no effect without one."""
+        """Continue it after a `pause`; no effect without one."""
         if self._is_paused:
             self._signal_all(signal.SIGCONT)
             self._is_paused = False
@@ -153,11 +153,11 @@ class BoundProcess:
         signal_descendants(self._process.pid, number)
 
     def measure_memory(self) -> int:
-        """Return the bytes that it and what it has started have in memory; 0 where the system does not say."""
+        """Return the bytes that it and its children have in memory; 0 where the system does not report it."""
         return 0 if self._process is None else measure_group_memory(self._process.pid)
 
     def kill(self) -> Optional[int]:
-        """Kill what runs, wait until it is gone, and return the exit status; the folder stays."""
+        """Kill the process and its children, wait for the end, and return the exit status; the folder stays."""
         process = self._process
         # a fork of this process, such as a worker of a loader, has inherited the object and not the process
         if process is None or self._owner != os.getpid():
@@ -182,7 +182,7 @@ class BoundProcess:
         return status
 
     def end(self) -> None:
-        """Kill what runs and clear the folder away."""
+        """Kill the process and its children and remove the folder."""
         if self._owner != os.getpid():
             return
         self.kill()
@@ -193,12 +193,12 @@ class BoundProcess:
             time.sleep(_POLL_SECONDS)  # a process that is dying may still have made a file
 
     def read_error(self) -> Optional[str]:
-        """Return what went wrong in words, empty if nothing did; None if the process ended without a result."""
+        """Return the error's text, empty if there was none; None if the process ended without a result."""
         result = self._read_result()
         return None if result is None else str(result.get("error", ""))
 
     def read_returned(self) -> Any:
-        """Return what the function has returned, plain values; None if it has failed."""
+        """Return the function's result, which is plain values; None if it has failed."""
         return (self._read_result() or {}).get("returned")
 
     def _read_result(self) -> Optional[Dict[str, Any]]:
@@ -209,7 +209,7 @@ class BoundProcess:
         return result
 
     def read_end_of_log(self) -> str:
-        """Return the last 20,000 bytes of what it has written."""
+        """Return the last 20,000 bytes of its output."""
         try:
             text = (self.folder / LOG).read_bytes()[-20000:].decode(errors="replace")
         except OSError:
@@ -221,7 +221,7 @@ class BoundProcess:
 
 
 def measure_group_memory(group: int) -> int:
-    """Return the bytes that the processes of a group have in memory; 0 where the system does not say.
+    """Return the bytes that the processes of a group have in memory; 0 where the system does not report it.
 
     >>> measure_group_memory(-1)
     0
@@ -240,7 +240,7 @@ def measure_group_memory(group: int) -> int:
 
 
 def find_free_memory() -> float:
-    """Return the bytes that new programs can have; infinity where the system does not say."""
+    """Return the bytes that are free for new programs; infinity where the system does not report it."""
     try:
         text = Path("/proc/meminfo").read_text(encoding="ascii")
     except OSError:
@@ -250,12 +250,12 @@ def find_free_memory() -> float:
 
 
 def make_environment() -> Dict[str, str]:
-    """Return this process's environment, with its import path for those that are started with it."""
+    """Return this process's environment, with its import path for the processes that are started with it."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
 
 
 def describe_exit(status: int, output: str) -> str:
-    """Say how a process ended, with the last lines that it printed.
+    """Describe how a process ended, with the last lines that it printed.
 
     >>> describe_exit(-9, "")
     'signal 9: killed, as the system does when memory runs out'

@@ -1,4 +1,4 @@
-"""The other side of a `BoundProcess`: it does its job, says how that went, and dies with the one that started it."""
+"""Do the job of a `BoundProcess`: this side reports how it went, and dies with the process that started it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def main(work_folder: str) -> int:
 
 
 def _give_way() -> None:
-    """Let this process and those that it starts run on what the others leave of the processors."""
+    """Let this process and its children use only idle processor time."""
     with suppress(OSError):
         os.nice(19)
     with suppress(AttributeError, OSError):  # Linux only
@@ -70,11 +70,11 @@ def _die_with_parent(work: Path) -> None:
         shutil.rmtree(work, ignore_errors=True)
         # if they were paused with this one, they would not notice
         signal_descendants(os.getpid(), signal.SIGCONT)
-        # What it has started too, and this very process: nothing after this line runs.
+        # Its children too, and this very process: nothing after this line runs.
         os.killpg(os.getpgrp(), signal.SIGKILL)
 
     if sys.platform == "linux":
-        # one that is paused then goes on, and notices
+        # one that is paused then continues, and notices
         signal_with_parent(signal.SIGCONT)
         (work / READY).touch()
     # last, because it may clear the folder away at once

@@ -1,8 +1,8 @@
-"""torch's compiler is loaded when something is compiled with it, not when an optimizer is made.
+"""Delay loading torch's compiler until something is compiled with it; making an optimizer no longer loads it.
 
-torch keeps its compiler away from some functions of its own, those of optimizers among them, and loads it for that: a
-second of work at the start of each program that makes an optimizer. A ported program never calls such an optimizer's
-`step`, which would load the compiler in any case.
+torch excludes some of its own functions from compiling, those of optimizers among them, and loads the compiler for
+that: a second of work at the start of each program that makes an optimizer. A ported program never calls such an
+optimizer's `step`, which would load the compiler in any case.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ _KEPT = "__dynamo_disable"
 
 
 def is_compiler_loaded() -> bool:
-    """Tell whether torch's compiler is in this process, or is being loaded by some thread."""
+    """Tell whether torch's compiler is loaded in this process, or is being loaded by a thread."""
     return _COMPILER in sys.modules
 
 
 def load_compiler_late(wrapper: object) -> bool:
-    """Let a function that torch keeps its compiler away from run without loading it, as long as nobody else does.
+    """Let a function that torch excludes from compiling run without loading the compiler.
 
-    A compiler that is not loaded compiles nothing, so there is nothing to keep away. Once it is loaded, by whatever
-    part of the program, torch's own wrapper does its work as if this function had never been called. Returns whether
-    `wrapper` is such a function of a torch that works in this way; all others are left alone.
+    A compiler that is not loaded compiles nothing, so there is nothing to exclude. Once any part of the program has
+    loaded it, torch's own wrapper works as if this function had never been called. Returns whether `wrapper` is such a
+    function of a torch that works in this way; all others are unchanged.
     """
     function = getattr(wrapper, "__wrapped__", None)
     code = getattr(wrapper, "__code__", None)

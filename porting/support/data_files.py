@@ -1,4 +1,4 @@
-"""Checks that readers of data files share: a file is missing (F002), or damaged (F001) at a place in it."""
+"""Check data files for their readers: one may be missing (F002), or damaged (F001) at a place in it."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def require_file(path: AnyPath, *, help: Union[str, Sequence[str]] = "check the 
 
 
 def read_encoded_lines(path: AnyPath, *, encoding: str, fault: str, help: str = _ADVICE) -> List[str]:
-    """Read the lines of a text, whose last line may end or not; a mark of the byte order before them is left out.
+    """Read the lines of a text, whose last line may lack its end; a byte order mark is left out.
 
     Raises PortingError F002 for a missing file, and F001 at the first byte that the encoding does not have: `fault` is
     a format of `byte` and `position`.

@@ -1,4 +1,7 @@
-"""Entry points: additions of other packages, found without loading them."""
+"""Find additions of other packages by their entry points, without loading them.
+
+Engines and backends are found with it.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Function modes that change few of torch's functions, and cost little for all the others.
+"""Define function modes that change few of torch's functions, and cost little for all the others.
 
-torch calls each mode on its stack for each function, and begins functions that are written in Python anew for each of
-them. Modes of this kind that lie above each other are one mode for torch, which passes on what concerns none of them.
+torch calls each mode on its stack for each function, and restarts functions that are written in Python for each of
+them. Adjacent modes of this kind are one mode for torch, which passes on the functions that concern none of them.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ Kwargs = Dict[str, Any]
 
 
 class SelectiveMode(TorchFunctionMode):
-    """A function mode whose `__torch_function__` is called for the calls that it concerns, and perhaps for others."""
+    """A function mode whose `__torch_function__` gets the calls that concern it, and perhaps others."""
 
     def concerns(self, func: Callable[..., Any], args: Args, kwargs: Kwargs) -> bool:
         """Tell whether this mode does anything but pass the call on."""
         raise NotImplementedError
 
     def __enter__(self) -> Any:
-        """Lie above the modes that are there."""
+        """Enter the mode above the present ones."""
         top = find_top_function_mode()
         if not isinstance(top, _JoinedModes):
             top = _JoinedModes()
@@ -40,7 +40,7 @@ class SelectiveMode(TorchFunctionMode):
         return self
 
     def __exit__(self, *exception: Any) -> None:
-        """Leave, as the last one that has come."""
+        """Leave the mode, which must be the last one entered."""
         top = vars(self)["_joined"].pop()
         assert find_top_function_mode() in (top, None), "modes end in another order than they began"
         top.modes.remove(self)
@@ -49,7 +49,7 @@ class SelectiveMode(TorchFunctionMode):
 
 
 class _JoinedModes(TorchFunctionMode):
-    """What lies on torch's stack for `modes`, the innermost of which is the last."""
+    """The one mode on torch's stack for `modes`, the innermost of which is the last."""
 
     def __init__(self) -> None:
         super().__init__()

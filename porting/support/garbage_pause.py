@@ -1,4 +1,7 @@
-"""No garbage collections for a while in which many objects are made that stay: each would look at all there are."""
+"""Pause garbage collection while many objects are made that stay: each collection would look at all of them.
+
+Captures and preflights use it.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ __all__ = ["garbage_pause"]
 
 @contextmanager
 def garbage_pause() -> Iterator[None]:
-    """Let Python collect no cycles while the context lasts, in no thread; what had switched it off leaves it off.
+    """Switch cyclic garbage collection off while the context lasts, in all threads; if it was off, it stays off.
 
     >>> with garbage_pause():
     ...     gc.isenabled()

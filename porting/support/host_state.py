@@ -1,4 +1,7 @@
-"""The host's random streams and its threads: started anew for a run, and as before afterwards."""
+"""Set the host's random streams and number of threads for a run, and restore them afterwards.
+
+Recipes, proofs and measured kernels use it.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ __all__ = ["keep_streams", "seed_streams", "use_threads"]
 
 @contextmanager
 def keep_streams() -> Iterator[None]:
-    """Set the host's random streams back afterwards."""
+    """Restore the host's random streams afterwards."""
     before = torch.get_rng_state(), random.getstate(), numpy.random.get_state()
     try:
         yield
@@ -33,7 +36,7 @@ def seed_streams(seed: int) -> None:
 
 @contextmanager
 def use_threads(number: Optional[int]) -> Iterator[None]:
-    """Compute with some threads, or with as many as before, and with those of before afterwards."""
+    """Compute with this number of threads, or with as many as before, and restore their number afterwards."""
     before = torch.get_num_threads()
     if number is not None:
         torch.set_num_threads(number)

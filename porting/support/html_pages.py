@@ -1,4 +1,4 @@
-"""A page of HTML that needs nothing else: its frame and its style, which all pages of this package share."""
+"""Write pages of HTML that need nothing else: the frame and the style that all pages of this package share."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def write_page(title: str, body: Iterable[str], *, style: str = "") -> str:
 
 
 def write_source(place: Place) -> Iterator[str]:
-    """Write the lines around a place, where they can be read."""
+    """Write the lines around a place, if its file can be read."""
     if "\0" in place.file:  # no name of a file
         return
     numbers = range(max(1, place.line - _CONTEXT_LINES), place.line + _CONTEXT_LINES + 1)
@@ -77,7 +77,7 @@ def write_source(place: Place) -> Iterator[str]:
 
 
 def mark_up(text: str) -> str:
-    """Write text as HTML, with what stands in backticks as code."""
+    """Write text as HTML, with backticks as code."""
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text, quote=False))
 
 

@@ -1,4 +1,4 @@
-"""Say what the torch of this process lacks, and whether it was tested; each capture of a step asks for it, once."""
+"""Report what the torch of this process lacks, and whether it was tested; each capture of a step asks for it, once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["check_torch"]
 
 @lru_cache(maxsize=None)
 def check_torch() -> None:
-    """Log E013 for each loss that a missing part brings and E014 for a torch after all that were tested.
+    """Log E013 for each loss that a missing part causes and E014 for a torch newer than all tested ones.
 
     Raises MissingPart where no step can be captured without a part.
     """

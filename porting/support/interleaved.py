@@ -1,4 +1,7 @@
-"""Fair comparisons: contestants take turns, so that whatever else the machine does meets all of them alike."""
+"""Compare speeds fairly: contestants run in turn, so that whatever else the machine does affects all of them alike.
+
+Benchmarks and the tuner use it.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, TypeVar
 import numpy as np
 from tqdm import tqdm
 
-__all__ = ["Interval", "Timing", "ratio", "take_turns", "time_interleaved"]
+__all__ = ["Interval", "Timing", "ratio", "run_interleaved", "time_interleaved"]
 
 Name = TypeVar("Name")
 Taken = TypeVar("Taken")
@@ -18,7 +21,7 @@ Taken = TypeVar("Taken")
 
 @dataclass(frozen=True)
 class Interval:
-    """A median and the bounds within which it is to be believed; which bounds, the maker says."""
+    """A median with bounds, whose meaning is that of the function that made them."""
 
     median: float
     low: float
@@ -27,7 +30,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Timing:
-    """How long a contestant took in each round: by the clock, and in processor time of all threads."""
+    """The times of a contestant in each round: by the clock, and in processor time of all threads."""
 
     wall_seconds: Tuple[float, ...]
     cpu_seconds: Tuple[float, ...]
@@ -55,37 +58,37 @@ def time_interleaved(
     progress: str = "",
     at_most_seconds: Optional[float] = None,
 ) -> Dict[Name, Timing]:
-    """Time the contestants in turns, `rounds` times each, and return their timings by name.
+    """Time the contestants alternately, `rounds` times each, and return their timings by name.
 
-    A turn calls the contestant `repeats` times; seconds are those of one call. Who begins changes from round to round.
+    A round calls each contestant `repeats` times; seconds are those of one call. The order changes with each round.
     Nothing is run beforehand: call each contestant once yourself if its first call does more than the others.
     `progress` is the text beside a progress bar, which only terminals get. After `at_most_seconds` no round begins, but
     there is always one.
     """
     sides = {name: functools.partial(_time_repeats, call, repeats) for name, call in contestants.items()}
     with tqdm(total=rounds, desc=progress, leave=False, disable=None if progress else True) as bar:
-        turns = take_turns(
+        runs = run_interleaved(
             sides, rounds=rounds, at_most_seconds=at_most_seconds, after_round=lambda _number: bar.update()
         )
     return {
         name: Timing(tuple(wall for wall, _cpu in taken), tuple(cpu for _wall, cpu in taken))
-        for name, taken in turns.items()
+        for name, taken in runs.items()
     }
 
 
-def take_turns(
+def run_interleaved(
     sides: Mapping[Name, Callable[[], Taken]],
     *,
     rounds: int,
     after_round: Callable[[int], Any] = lambda _number: None,
     at_most_seconds: Optional[float] = None,
 ) -> Dict[Name, List[Taken]]:
-    """Let every side take a turn in each round, and return what its turns gave.
+    """Run every side once in each round, and return the results of its runs.
 
-    Who begins changes from round to round. `after_round` is told how many are done. After `at_most_seconds` no round
-    begins, but there is always one.
+    Who begins changes from round to round. `after_round` is called with the number of rounds done. After
+    `at_most_seconds` no round begins, but there is always one.
 
-    >>> take_turns({"a": lambda: 1, "b": lambda: 2}, rounds=2)
+    >>> run_interleaved({"a": lambda: 1, "b": lambda: 2}, rounds=2)
     {'a': [1, 1], 'b': [2, 2]}
     """
     taken: Dict[Name, List[Taken]] = {name: [] for name in sides}

@@ -1,4 +1,4 @@
-"""Public names that a package loads on first use (PEP 562), listed once: as its imports for type checkers."""
+"""Load a package's public names on first use (PEP 562); they are listed once, as its imports for type checkers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def read_late_names(namespace: Dict[str, Any]) -> Tuple[List[str], Callable[[str
     """Return `__all__`, `__getattr__` and `__dir__` of the package whose `globals()` are `namespace`.
 
     They follow from its absolute imports below `if TYPE_CHECKING:`. As for type checkers, a name that is imported `as`
-    itself is public. Others can be had too, but are in no list.
+    itself is public. Others can be read too, but are not listed.
     """
     package = namespace["__name__"]
     tree = ast.parse(Path(namespace["__file__"]).read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""The main thread gets an interrupt again that came while a finalizer ran; Python would print and forget it.
+"""Raise an interrupt again that came while a finalizer ran, in the main thread; Python would print and forget it.
 
 No finalizer can do that by itself: the interrupt may come before its first line.
 """
@@ -19,7 +19,7 @@ _DELAY_SECONDS = 0.02
 
 
 def pass_on_interrupts() -> None:
-    """Raise a KeyboardInterrupt that a finalizer has met once more, soon after it; all else is said as before."""
+    """Raise a KeyboardInterrupt that came in a finalizer again, soon after it; other errors are printed as before."""
     before = sys.unraisablehook
     if getattr(before, "func", None) is not _pass_on:
         sys.unraisablehook = functools.partial(_pass_on, before)

@@ -1,4 +1,7 @@
-"""Hooks of all modules: hooks of its own would show in the text of a user's module, and be copied with it."""
+"""Hook all modules at once: a module's own hooks would show in its text, and be copied with it.
+
+Captures, scopes and proofs use it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Operators of this package's own that torch knows by name, so that they can stand in a traced graph."""
+"""Define operators of this package that torch knows by name, so that they can stand in a traced graph.
+
+Compiled engines use it.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ def register_operator(
 ) -> Any:
     """Register an operator for the CPU, and return it.
 
-    `make_empty` gives results without values, for tensors that have none. An operator that is there is left alone.
+    `make_empty` returns results without values, for tensors that have none. An existing operator is kept.
     """
     operators: Any = getattr(torch.ops, namespace)
     name = schema.partition("(")[0]

@@ -1,7 +1,7 @@
-"""Plain data: frozen dataclasses as strict JSON, whose types are checked when it is read again.
+"""Write frozen dataclasses as strict JSON, and check their types when they are read again.
 
-Numbers that JSON does not have are written as `{"$float": "NaN"}`, `"Infinity"` or `"-Infinity"`. Files of this project
-are written and read with it.
+Reports of benchmarks and certificates are files of this form. Numbers that JSON does not have are written as
+`{"$float": "NaN"}`, `"Infinity"` or `"-Infinity"`. Files of this project are written and read with it.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _Data = TypeVar("_Data")
 
 
 class WrongDataError(Exception):
-    """A value that cannot stand where it stands; the text says where and what."""
+    """An error for a value of a wrong type or form; the text names its place and the value."""
 
 
 def make_plain(value: object) -> Any:
-    """Return a dataclass and all in it as values that JSON has; raises TypeError for what cannot be written.
+    """Return a dataclass and all in it as values that JSON has; raises TypeError for others.
 
     >>> make_plain({"loss": (1.5, math.inf)})
     {'loss': [1.5, {'$float': 'Infinity'}]}
@@ -51,7 +51,7 @@ def make_plain(value: object) -> Any:
 
 
 def read_plain(kind: Type[_Data], plain: object, *, of_any_version: bool = False) -> _Data:
-    """Make a dataclass of what `make_plain` has returned; raises WrongDataError where a type is wrong.
+    """Make a dataclass of the result of `make_plain`; raises WrongDataError where a type is wrong.
 
     Only these types are known: plain ones, `Any`, dataclasses, enums, `Optional`, `Tuple` and `Mapping`. With
     `of_any_version`, fields that have a default may be missing, and values of properties are passed over.
@@ -64,7 +64,7 @@ def read_plain(kind: Type[_Data], plain: object, *, of_any_version: bool = False
 
 
 def read_json(text: str) -> Any:
-    """Read a text of JSON, in which no name stands twice and every number is one.
+    """Read a text of JSON, in which no name occurs twice and every number is finite.
 
     Raises WrongDataError for what is JSON but no plain data, and ValueError or RecursionError for what is no JSON.
     """

@@ -1,4 +1,4 @@
-"""The releases of PopTorch that ports are tested over, and what the older one does differently."""
+"""List the releases of PopTorch that ports are tested with, and what the older one does differently."""
 
 from __future__ import annotations
 

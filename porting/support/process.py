@@ -1,4 +1,4 @@
-"""A process in its surroundings: which of several it is, the cores it may use, what it has used, and how it leaves."""
+"""Describe this process: which of several it is, its usable cores, its processor time and memory, and how it exits."""
 
 from __future__ import annotations
 
@@ -69,13 +69,13 @@ def usable_cores() -> int:
 
 
 def used_cpu_seconds() -> float:
-    """Return the processor time of this process and of those it has waited for."""
+    """Return the processor time of this process and of its ended children."""
     times = os.times()
     return times.user + times.system + times.children_user + times.children_system
 
 
 def find_peak_bytes(*, of_children: bool = False) -> Optional[int]:
-    """Return the most memory that this process has had, or any of its children; None where the system does not tell."""
+    """Return the peak memory of this process, or of any of its children; None where the system does not report it."""
     # Linux tells the peak of this program alone here, below that of the one that started it
     own = None if of_children else _read_status("VmHWM")
     if own is not None:
@@ -90,7 +90,7 @@ def find_peak_bytes(*, of_children: bool = False) -> Optional[int]:
 
 
 def find_file_bytes() -> int:
-    """Return how much of this process's memory are pages of files, such as libraries; 0 where nobody tells."""
+    """Return the bytes of this process's memory that are pages of files, such as libraries; 0 where unknown."""
     return _read_status("RssFile") or 0
 
 
@@ -104,16 +104,16 @@ def _read_status(name: str) -> Optional[int]:
 
 
 def signal_with_parent(number: int) -> None:
-    """Ask the system to send this process a signal when the one that started it is gone; only Linux can.
+    """Let the system send this process a signal when its parent has ended; only Linux supports that.
 
-    It comes to a process that is stopped, too, and also if the parent was killed.
+    A stopped process gets it, too, and also if the parent was killed.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
 
 
 def signal_descendants(pid: int, number: int) -> None:
-    """Send a signal to what a process has started, and what that has; no effect where the system does not tell."""
+    """Send a signal to a process's children and their children; no effect where the system does not list them."""
     for children in Path(f"/proc/{pid}/task").glob("*/children"):
         with suppress(OSError):
             for child in map(int, children.read_text(encoding="ascii").split()):
@@ -124,7 +124,7 @@ def signal_descendants(pid: int, number: int) -> None:
 
 
 def leave_group_at_exit() -> None:
-    """Let the process leave torch's process group when it ends, well or with an error, unless it has by then.
+    """Let the process leave torch's process group when it ends, with or without an error, unless it has by then.
 
     Gloo's threads are still at work otherwise while the interpreter goes, and now and then that ends in an abort, whose
     status would stand for the error's.

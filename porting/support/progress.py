@@ -1,4 +1,4 @@
-"""The stage that a command is at, told on a terminal once it has taken two seconds."""
+"""Show the stage that a command is at, on a terminal, once the stage has taken two seconds."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _POLL_SECONDS = 0.2
 
 @contextmanager
 def show_progress(stream: TextIO) -> Iterator[Callable[[str], None]]:
-    """Yield a function that takes what is done now; it is shown with the time so far, and erased at the end.
+    """Yield a function that takes the present stage; it is shown with the elapsed time, and erased at the end.
 
-    Nothing is shown in the first two seconds, or where nobody looks.
+    Nothing is shown in the first two seconds, or without a terminal.
     """
     if not stream.isatty():
         yield lambda _stage: None

@@ -1,4 +1,4 @@
-"""The versions of torch that were tested, and what worked in each: for `porting doctor` and the page of versions.
+"""List the versions of torch that were tested and what worked in each; `porting doctor` and a page show them.
 
 The table is data, `torch-versions.json`: `make torch VERSION=2.8.0` tests a version and writes its row.
 """
@@ -27,7 +27,7 @@ FILE = Path(__file__).with_name("torch-versions.json")
 
 @dataclass(frozen=True)
 class PartResult:
-    """How many tests of a part passed, and how many failed."""
+    """The numbers of tests of a part that passed and that failed."""
 
     passed: int
     failed: int
@@ -53,7 +53,7 @@ class TorchResults:
 
 
 def find_tested(version: str) -> TorchResults:
-    """Return what tells most of a version: the tested one of its minor version, else the last before, else the first.
+    """Return the nearest tested version: that of the same minor version, else the last before, else the first.
 
     >>> find_tested("2.13.1+cu130").version
     '2.13.0'
@@ -70,7 +70,7 @@ def find_newest_tested() -> Tuple[int, int]:
 
 
 def is_newer_than_tested(version: str) -> bool:
-    """Tell whether a version of torch is of a minor version after all that were tested.
+    """Tell whether a version of torch is of a minor version newer than all tested ones.
 
     >>> is_newer_than_tested("2.0.1"), is_newer_than_tested("99.0.0a0+git1234567")
     (False, True)

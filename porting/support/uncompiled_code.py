@@ -1,7 +1,7 @@
-"""Functions that `torch.compile` does not look into: what they do is compiled already, for a device.
+"""Keep `torch.compile` out of functions whose work is compiled already, for a device.
 
-torch's own way to say so wraps the function, and loads the compiler for it. Here the code of the function is marked
-instead: a call costs what it did, and nothing is loaded. A torch that has no such mark, as 2.0, is left as it is.
+torch's own decorator wraps the function, and loads the compiler for it. Here the code of the function is marked
+instead: a call costs no more than before, and nothing is loaded. A torch without such a mark, as 2.0, is unchanged.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ _REASON = "it is compiled for a device already; leave `fullgraph` out, or compil
 
 
 def keep_uncompiled(function: _Function) -> _Function:
-    """Let `function`, and all that it calls, run as it is wherever `torch.compile` comes upon it, and return it.
+    """Let `function`, and all that it calls, run uncompiled wherever `torch.compile` meets it, and return it.
 
-    A compiled caller has a graph break there, silently; with `fullgraph=True` it is torch's error, which tells why.
+    A compiled caller has a graph break there, silently; with `fullgraph=True` torch raises an error with the reason.
     """
     leave_uncompiled(function, _REASON)  # type: ignore[arg-type]
     return function
 
 
 def keep_class_uncompiled(kept: _Class) -> _Class:
-    """Do so for the call and the public methods of the class `kept`, and return it."""
+    """Do the same for the call and the public methods of the class `kept`, and return it."""
     for name, value in vars(kept).items():
         if isinstance(value, FunctionType) and (name == "__call__" or not name.startswith("_")):
             keep_uncompiled(value)

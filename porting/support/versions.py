@@ -1,4 +1,4 @@
-"""Versions of libraries, compared number by number."""
+"""Compare versions of libraries, number by number."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["is_version_between", "read_version"]
 
 
 def is_version_between(version: str, first: str, below: str) -> bool:
-    """Tell whether `version` is at least `first` and less than `below`; what follows the numbers does not count.
+    """Tell whether `version` is at least `first` and less than `below`, by its numbers alone.
 
     >>> is_version_between("5.23.0", "4.40", "6"), is_version_between("6.0.0.dev0", "4.40", "6")
     (True, False)

@@ -1,4 +1,4 @@
-"""This module finds wings by name: packages of `porting` that the core neither imports nor needs, such as models.
+"""Find wings by name: packages of `porting` that the core neither imports nor needs, such as models.
 
 The command line and the program loader use it, so that a core without a wing still works.
 """

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from porting import capture_step
-from porting.analysis.last_readers import find_last_readers
+from porting.analysis.last_readers import collect_last_readers
 
 WAYS = {
     "chain": lambda linear, act, x: act(linear(x)) + 1,
@@ -42,10 +42,10 @@ def test_a_last_reader_has_the_same_result_in_place(name):
         is_same = torch.equal(model(x), in_place(given)) and torch.equal(x, given)
 
     graph = capture_step(model, [x], mode="inference")
-    assert ("act" in find_last_readers(graph)) == is_same
+    assert ("act" in collect_last_readers(graph)) == is_same
 
 
 def test_a_layer_that_writes_in_place_already_is_left_out():
     graph = capture_step(Net(WAYS["chain"], inplace=True), [torch.randn(8, 4)], mode="inference")
 
-    assert "act" not in find_last_readers(graph)
+    assert "act" not in collect_last_readers(graph)

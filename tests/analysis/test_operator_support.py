@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from porting.analysis.operator_support import find_operator_faults, find_refused_call, list_calls
+from porting.analysis.operator_support import find_refused_call, iter_calls, iter_operator_faults
 from porting.capture import capture_step
 from porting.diagnostics import collected_refusals
 
@@ -25,7 +25,7 @@ def test_lacking_and_refused_operators_are_found_together():
         x = torch.topk(x, 2, sorted=False).values
         return torch.linalg.svdvals(x)
 
-    found = list(find_operator_faults(graph_of(forward)))
+    found = list(iter_operator_faults(graph_of(forward)))
 
     first = forward.__code__.co_firstlineno
     assert [finding.place.line - first for finding in found] == [1, 2, 3]
@@ -33,7 +33,7 @@ def test_lacking_and_refused_operators_are_found_together():
 
 
 def test_the_vendor_is_quoted():
-    (finding,) = find_operator_faults(graph_of(lambda self, x: torch.topk(x, 2, sorted=False).values))
+    (finding,) = iter_operator_faults(graph_of(lambda self, x: torch.topk(x, 2, sorted=False).values))
 
     assert "the vendor says: sorted=False unsupported; k constant; indices int32" in finding.notes
 
@@ -44,11 +44,11 @@ def test_one_place_has_one_finding_for_an_operator():
             x = torch.lgamma(x)
         return x
 
-    assert len(list(find_operator_faults(graph_of(forward)))) == 1
+    assert len(list(iter_operator_faults(graph_of(forward)))) == 1
 
 
 def test_what_is_known_at_compile_time_is_folded():
-    assert not list(find_operator_faults(graph_of(lambda self, x: x * torch.ones(4, 4).tril())))
+    assert not list(iter_operator_faults(graph_of(lambda self, x: x * torch.ones(4, 4).tril())))
 
 
 def test_a_gradient_that_the_device_lacks_is_refused_in_training_only():
@@ -63,8 +63,8 @@ def test_a_gradient_that_the_device_lacks_is_refused_in_training_only():
     training = capture_step(Padded(), [X, torch.rand(1, 4, 6)], loss=F.mse_loss)
     inference = capture_step(Padded(), [X], mode="inference")
 
-    assert [finding.code for finding in find_operator_faults(training)] == ["C017"]
-    assert not list(find_operator_faults(inference))
+    assert [finding.code for finding in iter_operator_faults(training)] == ["C017"]
+    assert not list(iter_operator_faults(inference))
 
 
 @pytest.mark.parametrize(
@@ -76,11 +76,11 @@ def test_a_gradient_that_the_device_lacks_is_refused_in_training_only():
     ids=["norm without weight", "output padding"],
 )
 def test_what_is_there_in_part_is_a_warning(forward):
-    assert [finding.code for finding in find_operator_faults(graph_of(forward))] == ["C041"]
+    assert [finding.code for finding in iter_operator_faults(graph_of(forward))] == ["C041"]
 
 
 def test_an_operator_that_a_port_computes_is_marked():
-    refused = [find_refused_call(call) for call in list_calls(graph_of(lambda self, x: torch.xlogy(x, x)))]
+    refused = [find_refused_call(call) for call in iter_calls(graph_of(lambda self, x: torch.xlogy(x, x)))]
 
     assert [(call.name, call.in_ports) for call in refused if call] == [("xlogy", True)]
 
@@ -88,8 +88,8 @@ def test_an_operator_that_a_port_computes_is_marked():
 def test_torchs_own_attention_may_unflatten():
     graph = graph_of(lambda self, x: x.unflatten(0, (2, 2)))
 
-    assert [call.name for call in map(find_refused_call, list_calls(graph)) if call] == ["unflatten"]
-    assert not list(find_operator_faults(graph, attention=[""]))
+    assert [call.name for call in map(find_refused_call, iter_calls(graph)) if call] == ["unflatten"]
+    assert not list(iter_operator_faults(graph, attention=[""]))
 
 
 def test_what_a_capture_has_told_is_not_told_again():
@@ -99,7 +99,7 @@ def test_what_a_capture_has_told_is_not_told_again():
     with collected_refusals():
         graph = graph_of(forward)
 
-    assert not list(find_operator_faults(graph))
+    assert not list(iter_operator_faults(graph))
 
 
 IDS = torch.randint(4, (4, 4))
@@ -126,7 +126,7 @@ OFFSETS = torch.tensor([0, 2])
     ids=lambda value: "" if isinstance(value, torch.Tensor) else str(value),
 )
 def test_a_form_that_is_refused_has_a_remedy_of_its_own(layer, batch, remedy):
-    faults = list(find_operator_faults(capture_step(layer, [batch], mode="inference")))
+    faults = list(iter_operator_faults(capture_step(layer, [batch], mode="inference")))
 
     assert len(faults) == 1
     assert remedy in faults[0].help[0]

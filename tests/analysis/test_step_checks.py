@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from porting import models
-from porting.analysis.step_checks import find_step_faults
+from porting.analysis.step_checks import iter_step_faults
 from porting.capture import capture_step
 from porting.host_tensors import host_tensors
 from tests.counted_calls import count_calls
@@ -28,7 +28,7 @@ def test_each_kind_of_fault_is_found():
     model = Faulty()
     graph = capture_step(model, [torch.rand(3, 4), torch.rand(3, 4)], loss=nn.functional.mse_loss)
 
-    codes = [finding.code for finding in find_step_faults(graph, model, host_tensors(model))]
+    codes = [finding.code for finding in iter_step_faults(graph, model, host_tensors(model))]
 
     assert sorted(codes) == ["C017", "C042", "C043", "C044", "C045", "L020"]
 
@@ -40,7 +40,7 @@ def test_a_step_is_checked_within_its_allowance():
     graph = capture_step(model, batch, loss=family.loss)
     hosts = host_tensors(model)
 
-    num_calls = count_calls(lambda: list(find_step_faults(graph, model, hosts)))
+    num_calls = count_calls(lambda: list(iter_step_faults(graph, model, hosts)))
 
     # 6 milliseconds of a processor of 2023
     assert num_calls < 300 * len(graph.operators)

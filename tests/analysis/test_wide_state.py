@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import porting
-from porting.analysis.wide_state import find_wide_state, refuse_wide_state
+from porting.analysis.wide_state import iter_wide_state, refuse_wide_state
 from porting.diagnostics import PortingError
 from porting.host_tensors import host_tensors
 
@@ -24,7 +24,7 @@ def model_with(value):
     ids=str,
 )
 def test_a_value_beyond_32_bits_is_found(value):
-    (finding,) = find_wide_state(host_tensors(model_with(value)))
+    (finding,) = iter_wide_state(host_tensors(model_with(value)))
 
     assert finding.code == "C043"
     assert "the buffer `value` has the value" in finding.message
@@ -42,7 +42,7 @@ def test_a_value_beyond_32_bits_is_found(value):
     ids=str,
 )
 def test_other_values_pass(value):
-    assert not list(find_wide_state(host_tensors(model_with(value))))
+    assert not list(iter_wide_state(host_tensors(model_with(value))))
 
 
 def test_all_wide_values_are_in_one_error():

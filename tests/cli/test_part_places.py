@@ -6,7 +6,7 @@ import linecache
 
 import pytest
 
-from porting.cli.part_places import find_part_places, place_findings
+from porting.cli.part_places import collect_part_places, place_findings
 from porting.diagnostics import Finding, Place
 
 OWN = Place("net.py", 1)
@@ -41,7 +41,7 @@ class Holder:
 @pytest.mark.parametrize("function", [as_a_tuple, as_a_dictionary, as_keywords, Holder().as_a_method])
 @pytest.mark.parametrize("part", ["model", "loss"])
 def test_a_part_is_where_it_is_made(function, part):
-    place = find_part_places(function, OWN)[part]
+    place = collect_part_places(function, OWN)[part]
 
     line = linecache.getline(place.file, place.line)
     made = line[place.column - 1 : place.end_column - 1]
@@ -51,7 +51,7 @@ def test_a_part_is_where_it_is_made(function, part):
 
 @pytest.mark.parametrize("found", [{"model": 1}, Holder, len, 5])
 def test_what_is_no_function_with_a_source_has_its_own_place(found):
-    assert find_part_places(found, OWN) == {"": OWN}
+    assert collect_part_places(found, OWN) == {"": OWN}
 
 
 def test_findings_are_placed_by_what_they_are_about():

@@ -87,7 +87,9 @@ def test_a_feature_stands_for_the_same_letter_however_few_mushrooms_are_made(tmp
 
     features, _poisonous = make_mushrooms(num_samples, seed=seed)
 
-    assert features.tolist() == [[sorted(TRAITS[name]).index(cell) for name, cell in zip(TRAITS, row)] for row in rows]
+    assert features.tolist() == [
+        [sorted(TRAITS[name]).index(field) for name, field in zip(TRAITS, row)] for row in rows
+    ]
 
 
 def test_noise_is_the_share_of_wrong_labels():
@@ -156,13 +158,13 @@ def test_samples_of_unequal_length_are_not_split():
         (HEADER + ",weight\n" + ROW, ":1:301", "the end of the line should stand here, not `weight`"),
         (ROW, ":1:1", "the name `class` should stand here, not `p`"),
         (HEADER, ":1", "there is no mushroom"),
-        (f"{HEADER}\n{ROW}\n{EDIBLE[:-2]}\n", ":3:44", "22 cells in the line, not 23"),
-        (f"{HEADER}\n{ROW},x\n", ":2:47", "24 cells in the line, not 23"),
-        (f"{HEADER}\n{ROW}\n\n{ROW}\n", ":3:1", "1 cells in the line, not 23"),
-        (f"{HEADER}\n{ROW.replace('x,s,n', 'x,,n')}\n", ":2:5", "an empty cell is no value of `cap-surface`"),
+        (f"{HEADER}\n{ROW}\n{EDIBLE[:-2]}\n", ":3:44", "22 fields in the line, not 23"),
+        (f"{HEADER}\n{ROW},x\n", ":2:47", "24 fields in the line, not 23"),
+        (f"{HEADER}\n{ROW}\n\n{ROW}\n", ":3:1", "1 fields in the line, not 23"),
+        (f"{HEADER}\n{ROW.replace('x,s,n', 'x,,n')}\n", ":2:5", "an empty field is no value of `cap-surface`"),
         (f"{HEADER}\n{ROW}\nm{ROW[1:]}\n", ":3:1", "`m` is no value of `class`, which are e, p"),
         (f"{HEADER}\n{ROW[:-1]}?\n", ":2:45", "`?` is no value of `habitat`"),
-        (f"{HEADER}\n{ROW[:-1]}", ":2:45", "an empty cell is no value of `habitat`"),
+        (f"{HEADER}\n{ROW[:-1]}", ":2:45", "an empty field is no value of `habitat`"),
         (f"{HEADER}\n{ROW}\np,x,s\N{LATIN SMALL LETTER N WITH TILDE}", ":3:6", "byte 0xc3 is no letter"),
         (f"{HEADER}\n{ROW}\n".encode("utf-16"), ":1:1", "byte 0xff is no letter"),
         (f"{HEADER}\n{ROW}\n".encode("utf-8-sig"), ":1:1", "byte 0xef is no letter"),

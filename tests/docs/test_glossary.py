@@ -22,6 +22,7 @@ UNWANTED = sorted({word for _say, _for, words in ROWS for word in re.findall(r"`
 CLEANED = (
     "adapters",
     "aliases",
+    "analysis",
     "api",
     "bench",
     "capture",
@@ -47,7 +48,52 @@ CLEANED = (
     "targets",
     "verify",
 )
+# Packages whose module docstrings are sentences; to be made longer, never shorter.
+IN_SENTENCES = (
+    "aliases",
+    "analysis",
+    "cli",
+    "data",
+    "diagnostics",
+    "doctor",
+    "exports",
+    "integrations",
+    "machines",
+    "models",
+    "planning",
+    "recipe_chain",
+    "recipes",
+    "run",
+    "simulator",
+    "support",
+    "torch_insides",
+)
 SOURCES = sorted(path for package in CLEANED for path in (PACKAGE / package).rglob("*.py"))
+
+# Words before an early colon are a sentence if they begin with such a verb, or have one inside; others are a heading.
+OPENING_VERBS = set(
+    """
+    check compare configure define deliver describe draw export extend find generate handle help hook implement list
+    name plan port probe read replace report run simulate stand time train turn write
+    """.split()
+)
+INNER_VERBS = {
+    "are",
+    "becomes",
+    "come",
+    "comes",
+    "has",
+    "have",
+    "hold",
+    "is",
+    "makes",
+    "moves",
+    "reaches",
+    "share",
+    "train",
+    "trains",
+}
+SIZE_OF_A_HEADING = 5
 
 # spelled by the vendor, or an argument of `ported.gradients` since the first version
 VENDORS = {"OverlapDeviceIterationLoop", "iteration"}
@@ -116,6 +162,36 @@ def test_a_docstring_says_what_a_module_is_for_and_asks_nothing(trees):
     first_words = {path: (ast.get_docstring(tree) or "").split(" ")[0] for path, tree in trees.items()}
 
     assert {name: word for name, word in first_words.items() if word in asking} == {}
+
+
+def opens_with_a_sentence(docstring: str) -> bool:
+    """Tell whether the first line is a sentence, as far as punctuation tells, and no heading with a list below it."""
+    first_line = docstring.split("\n", 1)[0]
+    heading = re.match(r"(.+?):(?= |$)", " ".join(first_line.lower().split()[:SIZE_OF_A_HEADING]))
+    words = heading[1].split() if heading else ["is"]  # as without a colon: nothing speaks against a sentence
+    return first_line.endswith((".", "?")) and (words[0] in OPENING_VERBS or not INNER_VERBS.isdisjoint(words))
+
+
+@pytest.mark.parametrize("package", IN_SENTENCES)
+def test_a_module_docstring_opens_with_a_sentence(package):
+    docstrings = {path: ast.get_docstring(tree) for path, tree in parse_all((PACKAGE / package).rglob("*.py")).items()}
+
+    assert [str(path) for path, text in docstrings.items() if not opens_with_a_sentence(text or "")] == []
+
+
+@pytest.mark.parametrize(
+    ("docstring", "is_sentence"),
+    [
+        ("Run all checks of a captured step, one after the other.", True),
+        ("Probe the hardware: the SDK, tools and driver.", True),
+        ("The hardware is probed: the SDK, tools and driver.", True),
+        ("The hardware: its SDK, tools and driver.", False),
+        ("A port: its calls and its report.", False),
+        ("Probe the hardware", False),
+    ],
+)
+def test_a_heading_is_told_from_a_sentence(docstring, is_sentence):
+    assert opens_with_a_sentence(docstring) is is_sentence
 
 
 def test_a_private_function_of_one_word_is_a_verb(trees):

@@ -128,8 +128,8 @@ def test_only_what_the_backward_pass_needs_is_kept():
 def test_operators_keep_and_read_what_the_one_before_has_made():
     step = chain(length=4)
 
-    assert step.find_values("kept_at", 1, 3) == step.find_values("read_at", 1, 3) == {1, 2}
-    assert step.find_values("read_at", 3, 3) == set()
+    assert step.collect_values("kept_at", 1, 3) == step.collect_values("read_at", 1, 3) == {1, 2}
+    assert step.collect_values("read_at", 3, 3) == set()
 
 
 def test_ends_are_the_operators_that_make_a_modules_output():

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from porting.planning.memory_model import Layout, measure_ipus
-from porting.planning.split import list_cuts, split_step
+from porting.planning.split import collect_cuts, split_step
 from tests.planning.step_chains import chain, operation
 
 LAYOUT = Layout(begins=(0,), ipus=(0,), marks=(), recomputes=True, accumulates=True, state_bytes=8, program_bytes=0)
@@ -172,8 +172,8 @@ def test_a_tied_weight_at_the_end_makes_a_stage_more_on_its_ipu():
 
 def test_of_many_places_those_stay_over_which_little_passes():
     step = uneven(30, 3)
-    many = list_cuts(step, 100)
-    few = list_cuts(step, 10)
+    many = collect_cuts(step, 100)
+    few = collect_cuts(step, 10)
 
     assert set(few) < set(many)
     assert 5 <= len(few) <= 10

@@ -69,7 +69,7 @@ def _digits_are_loaded(monkeypatch):
     with closing(ProgramServer("porting.recipes.first_port.workload")) as server:
         monkeypatch.setattr(sys, "executable", server.python)
         # bytes are counted a step, whose number matters to the time alone
-        monkeypatch.setattr(costs, "STEPS_A_TURN", 9)
+        monkeypatch.setattr(costs, "STEPS_A_ROUND", 9)
         yield
 
 

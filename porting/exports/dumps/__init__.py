@@ -1,4 +1,4 @@
-"""A captured step for people and other programs: as text, JSON, Graphviz or ONNX."""
+"""Show a captured step to people and other programs, as text, JSON, Graphviz or ONNX."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A step as plain data: what enters it, its operators with results, bytes and operations, and sums over all.
+"""Describe a step as plain data: its inputs, its operators with results, bytes and operations, and sums over all.
 
 This is the content of the dump as JSON. For people there are a text with a line for each operator, and a drawing in
-Graphviz's language, in which tensors that enter are ellipses, operators boxes, and arrows carry types and shapes.
+Graphviz's language, in which inputs are ellipses, operators are boxes, and arrows carry types and shapes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Facts = Dict[str, Any]
 
 
 def as_json(step: ExportedStep) -> bytes:
-    """Write what `describe_step` returns."""
+    """Write the result of `describe_step` as JSON."""
     return (json.dumps(describe_step(step), indent=1) + "\n").encode()
 
 
@@ -153,7 +153,7 @@ def as_text(step: ExportedStep) -> bytes:
     sums, entering = facts["sums"], facts["entering"]
     lines = [f"# {facts['title']}"]
     lines += [f"{t['kind']:10} {t['name']}: {format_tensor(t)}  {_format_count(t['bytes'], 'B')}" for t in entering]
-    lines += _list_operators(facts["operators"], indent="")
+    lines += _iter_operators(facts["operators"], indent="")
     kept, again = _format_count(sums["kept_bytes"], "B"), _format_count(sums["recomputed_flops"], "FLOP")
     lines += [
         f"return     {', '.join(facts['returned'])}",
@@ -231,7 +231,7 @@ def _format_count(number: Optional[int], unit: str) -> str:
     return f"{value:.1f} {prefix}{unit}" if prefix else f"{number} {unit}"
 
 
-def _list_operators(operators: Sequence[Facts], *, indent: str) -> Iterator[str]:
+def _iter_operators(operators: Sequence[Facts], *, indent: str) -> Iterator[str]:
     for item in operators:
         results = ", ".join(map(format_tensor, item["outputs"])) or "nothing"
         place = Place(**item["place"]) if item["place"] else ""
@@ -241,4 +241,4 @@ def _list_operators(operators: Sequence[Facts], *, indent: str) -> Iterator[str]
             f"[{item['module'] or 'forward'}]  {place}"
         ).rstrip()
         for body in item["bodies"]:
-            yield from _list_operators(body, indent=indent + "    ")
+            yield from _iter_operators(body, indent=indent + "    ")

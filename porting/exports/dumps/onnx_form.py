@@ -1,4 +1,4 @@
-"""The forward graph as an ONNX model, by torch's own exporter; needs the extra `onnx`."""
+"""Convert the forward graph to an ONNX model by torch's own exporter; this needs the extra `onnx`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["as_onnx"]
 def as_onnx(step: ExportedStep) -> bytes:
     """Return the forward pass of `step` as a serialized ONNX model, weights included.
 
-    What `forward` returns are the model's outputs, in training the loss among them; writes to buffers, such as those of
+    The results of `forward` are the model's outputs, in training with the loss; writes to buffers, such as those of
     BatchNorm in training, and the backward pass are no part of it. Raises PortingError X001 without the extra, and
     ExecutableError E027 for an operator that ONNX does not have, or a step without its weights.
     """
@@ -46,7 +46,7 @@ def as_onnx(step: ExportedStep) -> bytes:
                 output_names=names[1],
             )
     except Exception as error:
-        raise _find_unexportable(step.graph, error) from error
+        raise _make_unexportable_error(step.graph, error) from error
     content = io.BytesIO()
     program.save(content)
     return content.getvalue()
@@ -82,14 +82,14 @@ class _Forward(nn.Module):
         self._num_outputs = len(graph.outputs)
 
     def forward(self, *inputs: torch.Tensor) -> Tuple[torch.Tensor, ...]:
-        """Return what the graph does, on copies of what it writes to."""
+        """Run the graph on copies of the tensors that it writes to."""
         state = [getattr(self, name).clone() for name in self._names]
         own = [tensor.clone() for tensor in inputs]
         return tuple(self._function(*state[: self._num_state], *own, *state[self._num_state :]))[: self._num_outputs]
 
 
-def _find_unexportable(graph: StepGraph, error: Exception) -> ExecutableError:
-    """Find the operator that torch's exporter is about, and its place."""
+def _make_unexportable_error(graph: StepGraph, error: Exception) -> ExecutableError:
+    """Make an error about the operator that torch's exporter cannot convert, with its place."""
     texts: List[str] = []
     cause: Optional[BaseException] = error
     while cause is not None:
@@ -124,7 +124,7 @@ def _make_form_error(name: str, place: Optional[Place], why: str) -> ExecutableE
 
 @contextmanager
 def _silence_exporter() -> Iterator[None]:
-    """Keep torch's exporter from warning of what is no concern of the user's."""
+    """Suppress torch's exporter's warnings that do not concern the user."""
     loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript")]
     levels = [logger.level for logger in loggers]
     with warnings.catch_warnings():

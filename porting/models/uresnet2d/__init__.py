@@ -1,4 +1,4 @@
-"""UResNet2D, a residual U-shaped network that segments three wire planes with one set of weights (CosmicTagger).
+"""Define UResNet2D, a residual U-shaped network that segments three wire planes with one set of weights (CosmicTagger).
 
 An encoder and a decoder of residual blocks with connections between their levels, after the network of the MicroBooNE
 and SBND neutrino experiments (arXiv 2207.07735), with its losses, metrics and learning-rate schedule.

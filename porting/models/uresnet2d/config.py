@@ -1,4 +1,4 @@
-"""Configuration of the network, the published ones, and the learning rate that they are trained with."""
+"""Configure the network: the published configurations, and the learning rate that they are trained with."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Config = TypeVar("Config", bound="UResNetConfig")
 
 @dataclass(frozen=True)
 class UResNetConfig:
-    """What the networks of two and of three dimensions are made of.
+    """The sizes of the networks of two and of three dimensions.
 
     Each of the `depth` levels halves the image. `filters` is the number of channels of the first; every level adds as
     many ("additive" growth), or doubles them ("multiplicative"). `blocks_per_level`, `blocks_deepest` and
@@ -96,7 +96,7 @@ class UResNetConfig:
 
 @dataclass(frozen=True)
 class UResNet2DConfig(UResNetConfig):
-    """What the network of two dimensions is made of; its kernels are square."""
+    """The sizes of the network of two dimensions; its kernels are square."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ class Schedule:
 def spatial_size_at(downsample: int, *, depth: int) -> Tuple[int, int]:
     """Return height and width of an image whose sides were halved `downsample` times before the network sees it.
 
-    The deepest level must have something to look at: ValueError unless `depth + downsample < 8`.
+    The deepest level must have pixels left: raises ValueError unless `depth + downsample < 8`.
 
     >>> spatial_size_at(2, depth=5)
     (320, 512)

@@ -1,4 +1,4 @@
-"""Cross-entropy of pixels that nearly all are empty: four ways to weigh them.
+"""Compute the cross-entropy of pixels that are nearly all empty, with one of four weightings.
 
 B = events, P = planes (3), C = classes, H and W = height and width in pixels.
 """
@@ -30,7 +30,7 @@ def loss(logits: Planes, labels: Planes, *, scheme: str = "focal") -> torch.Tens
     * "none": each pixel 1, a plain mean;
     * "light": 1, 1.5 and 10 for the classes background, cosmic and neutrino;
     * "even": 0.3333 / (count + 1), with the count of its class in the plane, so that classes weigh the same together;
-    * "focal": (1 - p)^2, with the probability p that its class is given, so that what is known counts little.
+    * "focal": (1 - p)^2, with the probability p of its class, so that pixels that are already right count little.
 
     Another scheme is a ValueError.
 
@@ -43,7 +43,7 @@ def loss(logits: Planes, labels: Planes, *, scheme: str = "focal") -> torch.Tens
     for scores, classes in zip(as_planes(logits), as_planes(labels)):
         by_pixel = nn.functional.cross_entropy(scores.float(), classes.long(), reduction="none")
         weights = _WEIGHTS[scheme](by_pixel.detach(), classes, scores.shape[1])
-        # weights of focal loss that all vanish mean that all is known: a loss of zero
+        # weights of focal loss that all vanish mean that all pixels are right: a loss of zero
         losses.append((weights * by_pixel).sum() / weights.sum().clamp_min(torch.finfo(torch.float32).tiny))
     return torch.stack(losses).sum()
 

@@ -1,4 +1,4 @@
-"""Metrics of pixels told apart: accuracies, and intersections over unions of the cosmic and neutrino classes.
+"""Measure how well pixels are classified: accuracies, and intersections over unions of cosmic and neutrino pixels.
 
 Functions of logits and labels that a device can compute beside the loss: `to_ipu(..., metrics=METRICS)`.
 
@@ -36,7 +36,7 @@ Metric = Callable[[Planes, Planes], torch.Tensor]
 
 
 def _average_planes(metric: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> Metric:
-    """Make a metric of all planes of one of a plane, which stays at hand for `plane_metrics`."""
+    """Make a metric of all planes from that of one plane, which `plane_metrics` uses alone."""
 
     @functools.wraps(metric)
     def average(logits: Planes, labels: Planes) -> torch.Tensor:

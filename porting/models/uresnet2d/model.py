@@ -1,4 +1,4 @@
-"""The network: levels within levels, each an encoder and a decoder around what lies below it.
+"""Define the network: nested levels, each an encoder and a decoder around the level below.
 
 B = events, P = planes (3), H and W = height and width in pixels, C = classes, K = channels.
 """
@@ -33,7 +33,7 @@ def build(variant: str = DEFAULT, **changes: Any) -> UResNet2D:
 class UResNet2D(nn.Module):
     """images_BPHW -> logits_BPCHW: a score of each class for each pixel of each plane.
 
-    The original gives a tensor for each plane, which is what `as_planes` makes of the result.
+    The original returns a tensor for each plane, as `as_planes` does with the result.
 
     >>> config = UResNet2DConfig(filters=2, depth=2, bottleneck=4, spatial_size=(8, 8))
     >>> UResNet2D(config)(torch.zeros(1, 3, 8, 8)).shape
@@ -110,7 +110,7 @@ def make_block_series(
 
 
 class _ResidualBlock(nn.Module):
-    """Two blocks, the second not activated, and what went into them."""
+    """Two blocks, the second not activated, and their input added."""
 
     def __init__(self, config: UResNetConfig, channels: int, *, kernel: int, block: Callable[..., nn.Module]) -> None:
         super().__init__()
@@ -133,14 +133,14 @@ Planes = Tuple[torch.Tensor, ...]
 def make_shrinking(
     config: UResNetConfig, before: int, after: int, *, block: Callable[..., nn.Module], pool: nn.Module
 ) -> nn.Module:
-    """Make what halves height and width on the way down."""
+    """Make the layer that halves height and width on the way down."""
     if config.downsampling == "strided":
         return block(config, before, after, kernel=2, stride=2)
     return nn.Sequential(pool, block(config, before, after, kernel=1))
 
 
 def join_levels(level: Any, x: torch.Tensor, beside: torch.Tensor) -> torch.Tensor:
-    """Join what comes up through a level with what the encoder had there, as the configuration's `connections` say."""
+    """Join a level's upward features with the encoder's of that level, as the configuration's `connections` say."""
     if level.connections == "concat":
         return level.join(torch.cat([x, beside], dim=1))
     return x + beside if level.connections == "sum" else x
@@ -149,7 +149,7 @@ def join_levels(level: Any, x: torch.Tensor, beside: torch.Tensor) -> torch.Tens
 class _Level(nn.Module):
     """One level of the encoder and decoder with all that lies below it; every plane passes by itself.
 
-    What is handed over to the decoder is the level's input, and it is joined before the decoder's blocks.
+    The decoder gets the level's input, which is joined before the decoder's blocks.
     """
 
     def __init__(self, config: UResNet2DConfig, channels: int, *, depth: int) -> None:

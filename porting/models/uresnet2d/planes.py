@@ -1,4 +1,4 @@
-"""Planes of an event: what lies in one tensor, plane by plane; and random ones, to try the shapes of a batch.
+"""Split and join the planes of an event in one tensor, and make random ones, to try the shapes of a batch.
 
 `porting.data.events` makes tracks that can be learnt.
 
@@ -22,7 +22,7 @@ Planes = Union[torch.Tensor, Sequence[torch.Tensor]]
 def as_planes(values: Planes) -> Tuple[torch.Tensor, ...]:
     """Give a tensor for each plane: logits_BPCHW -> three logits_BCHW, labels_BPHW -> three labels_BHW.
 
-    What is a tensor for each plane already stays it.
+    Tensors that are split into planes already stay so.
 
     >>> [logits.shape for logits in as_planes(torch.zeros(2, 3, 5, 8, 9))][0]
     torch.Size([2, 5, 8, 9])

@@ -1,1 +1,1 @@
-"""CosmicTagger: a network that segments neutrino events moves to IPUs, from one CPU to several instances."""
+"""Port CosmicTagger, a network that segments neutrino events, from one CPU to several instances on IPUs."""

@@ -24,7 +24,7 @@ MAX_CHANGED_LINES = {
 
 
 def neutrino_iou(step: ModuleType) -> float:
-    """Train for three fifths of the program's own steps, and look at events that were not trained with."""
+    """Train for three fifths of the program's own steps, and test with other events."""
     scores = step.validate(step.train(96).measured.model, workload.load_events(workload.Settings())[1])
     return float(scores["Average/Neutrino_IoU"])
 
@@ -71,7 +71,7 @@ def compiling_changes_nothing(step: ModuleType) -> str:
 
 
 def half_activations(step: ModuleType) -> str:
-    """Look at the types of what a call gives."""
+    """Check the types of a call's results."""
     ported = step.train(1).measured.model
     logits, loss, _metrics = ported(*next(iter(ported.dataloader(workload.load_events(workload.Settings())[0]))))
     demand((logits.dtype, loss.dtype) == (torch.float16, torch.float32), f"{logits.dtype}, {loss.dtype}")
@@ -99,7 +99,7 @@ def bench_compares(step: ModuleType) -> str:
 
 
 def instances_train_as_one(step: ModuleType) -> str:
-    """Train in two processes, and in one with two replicas; compare what both save."""
+    """Train in two processes, and in one with two replicas; compare the weights that both save."""
     with tempfile.TemporaryDirectory() as folder:
         program = [inspect.getfile(step), "--steps", "3", "--checkpoint"]
         said = run_program("-m", "porting", "run", "--num-instances", "2", *program, f"{folder}/two")

@@ -1,4 +1,4 @@
-"""The pictures of the story: losses of plain and ported training, an event, and what an IPU would have to hold."""
+"""Draw the story's pictures: losses of plain and ported training, an event, and the memory that an IPU would need."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A benchmark: events a second after the first two steps, and `porting bench` against plain PyTorch."""
+"""The speed is measured: events a second after the first two steps, and `porting bench` against plain PyTorch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ small, a21 = workload.make_targets(OPTIONS)
 
 
 def train(num_steps: int, settings: Settings = Settings()) -> Losses:
-    """Train on what the settings say; return losses and learning rates, and what was trained."""
+    """Train with these settings; return losses and learning rates, and the trained parts."""
     train_set, model, optimizer = make_parts(settings)
     ported = porting.to_ipu(
         model, unet.loss, label_transform=unet.chunk_planes, metrics=unet.METRICS, optimizer=optimizer, options=OPTIONS

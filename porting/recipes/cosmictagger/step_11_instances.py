@@ -1,4 +1,4 @@
-"""Several instances train together: gradients are averaged, and one of them tells."""
+"""Several instances train together: gradients are averaged, and one instance prints."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ small, a21 = workload.make_targets(OPTIONS)
 
 @dataclass(frozen=True)
 class Settings(workload.Settings):
-    """What all steps have, and the replicas of each instance."""
+    """The settings of all steps, and the replicas of each instance."""
 
     replicas: int = workload.option(1, type=int, help="of each instance (1)")
 
 
 def train(num_steps: int, settings: Settings = Settings()) -> Losses:
-    """Train on what the settings say; return losses and learning rates, and what was trained."""
+    """Train with these settings; return losses and learning rates, and the trained parts."""
     instance = porting.this_instance()
     train_set, model, optimizer = make_parts(settings)
     options = OPTIONS.replace(replicas=settings.replicas, broadcast_buffers=settings.replicas == 1)

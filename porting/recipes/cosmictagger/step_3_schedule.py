@@ -11,7 +11,7 @@ from porting.recipes.cosmictagger.workload import BATCH_SIZE, Settings, main, ma
 
 
 def train(num_steps: int, settings: Settings = Settings()) -> Losses:
-    """Train on what the settings say; return losses and learning rates, and what was trained."""
+    """Train with these settings; return losses and learning rates, and the trained parts."""
     train_set, model, optimizer = make_parts(settings)
     loader = DataLoader(train_set, batch_size=BATCH_SIZE)
     options = porting.PortOptions(micro_batch=1, accumulation=BATCH_SIZE, output_mode="all")

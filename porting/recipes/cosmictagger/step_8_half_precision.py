@@ -1,4 +1,4 @@
-"""Half precision: activations of 16 bits, a loss of 32."""
+"""Activations have 16 bits, and the loss has 32: this is half precision."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ small, a21 = workload.make_targets(OPTIONS)
 
 
 def train(num_steps: int, settings: Settings = Settings()) -> Losses:
-    """Train on what the settings say; return losses and learning rates, and what was trained."""
+    """Train with these settings; return losses and learning rates, and the trained parts."""
     train_set, model, optimizer = make_parts(settings)
     ported = porting.to_ipu(
         model, unet.loss, label_transform=unet.chunk_planes, metrics=unet.METRICS, optimizer=optimizer, options=OPTIONS

@@ -1,4 +1,4 @@
-"""Shared by all steps: events, the network, its optimizer and its scores, and the command line."""
+"""All steps share this: events, the network, its optimizer and its scores, and the command line."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ SMALL = dict(filters=6, depth=3, blocks_per_level=1, blocks_deepest=2, blocks_fi
 
 
 def option(default: object, **words: Any) -> Any:
-    """Make a setting with its default value, and the words that describe it to the command line."""
+    """Make a setting with its default value, and its help on the command line."""
     return field(default=default, metadata=words)
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What is trained on what: by default a small network on generated events, which takes seconds."""
+    """The network and its data: by default a small network on generated events, which trains in seconds."""
 
     file: Optional[str] = option(None, help="events in larcv's HDF5 layout (default: generated ones)")
     variant: Optional[str] = option(
@@ -59,7 +59,7 @@ def load_events(settings: Settings) -> Tuple[Any, Any]:
 
 
 def make_model(settings: Settings, spatial_size: Tuple[int, int]) -> nn.Module:
-    """Make a variant of the network; by default a small one that has all parts of the others."""
+    """Make a variant of the network; by default a small one with all parts of the others."""
     if settings.variant is None:
         return uresnet2d.build("a21", spatial_size=spatial_size, **SMALL)
     # what is halved too often to be halved as often again loses levels
@@ -80,7 +80,7 @@ def make_schedule(optimizer: torch.optim.Optimizer, loader: torch.utils.data.Dat
 
 
 def validate(model: porting.PortedModel, events: torch.utils.data.Dataset) -> Dict[str, float]:
-    """Return the mean over `events` of each metric; a ported model computes them on its device, in an own executor."""
+    """Return the mean over `events` of each metric; a ported model computes them on its device, in its own executor."""
     model.eval()
     if isinstance(model, porting.PortedModel):
         metrics = [model(images, labels)[-1] for images, labels in model.dataloader(events, training=False)]
@@ -139,7 +139,7 @@ def main(
     *,
     instance: Optional[int] = None,
 ) -> None:
-    """Train with what the command line says, save the weights, and print how well the network has learnt.
+    """Train as the command line says, save the weights, and print how well the network has learnt.
 
     Of several instances each saves in a file that ends in its number, and the first one prints.
     """

@@ -1,1 +1,1 @@
-"""A GAN on a device that has one optimizer: both networks in one step, or each in a step of its own."""
+"""Port a GAN to a device that has one optimizer: both networks train in one step, or each in a step of its own."""

@@ -1,4 +1,4 @@
-"""The pictures of the story: losses of both ways, and what the generator makes next to real pictures."""
+"""Draw the story's pictures: losses of both ways, and what the generator makes next to real pictures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plain PyTorch: discriminator and generator take turns, each with its optimizer."""
+"""Discriminator and generator take turns, each with its optimizer, in plain PyTorch."""
 
 from __future__ import annotations
 

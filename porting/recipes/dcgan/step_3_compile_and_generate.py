@@ -1,4 +1,4 @@
-"""The device's loader, a compilation of its own, and images made on the device."""
+"""The device's loader makes the batches, compiling gets its own moment, and images are made on the device."""
 
 from __future__ import annotations
 

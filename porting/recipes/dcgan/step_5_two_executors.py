@@ -1,4 +1,4 @@
-"""The other way: the networks take turns again, each on an executor of its own."""
+"""The networks take turns again, each on an executor of its own: this is the other way."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from porting.recipes.dcgan.workload import BETAS, DISCRIMINATOR_RATE, GENERATOR_
 
 
 class DiscriminatorHalf(nn.Module):
-    """What the discriminator learns from: the generator only makes images."""
+    """The discriminator's training step: the generator only makes images."""
 
     def __init__(self, gan: dcgan.DCGAN) -> None:
         super().__init__()
@@ -26,7 +26,7 @@ class DiscriminatorHalf(nn.Module):
 
 
 class GeneratorHalf(nn.Module):
-    """What the generator learns from: the discriminator is held constant."""
+    """The generator's training step: the discriminator is held constant."""
 
     def __init__(self, gan: dcgan.DCGAN) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Shared by all steps: pictures, the two networks and their rates, and how far made pictures are from real ones."""
+"""All steps share this: pictures, the two networks and their rates, and how far made pictures are from real ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DISCRIMINATOR_RATE, GENERATOR_RATE = 4e-4, 1e-3
 
 
 def make_samples(num_steps: int) -> TensorDataset:
-    """Make hidden numbers, pictures of blobs and checkerboards, and targets, enough to see no picture twice."""
+    """Make hidden numbers, pictures of blobs and checkerboards, and targets, so many that no picture is used twice."""
     num_samples = num_steps * BATCH_SIZE
     config = dcgan.DCGANConfig(hidden=SIZES["hidden"])
     hidden = dcgan.make_hidden(config, num_samples, generator=torch.Generator().manual_seed(0))
@@ -47,7 +47,7 @@ def make_optimizer(gan: dcgan.DCGAN) -> torch.optim.Adam:
 
 
 def make_images(generate: Callable[[torch.Tensor], Any]) -> torch.Tensor:
-    """Make 64 images of hidden numbers."""
+    """Make 64 images from hidden numbers."""
     with predicting(generate):
         return generate(make_samples(4).tensors[0])
 
@@ -63,5 +63,5 @@ def measure_distance(made: torch.Tensor) -> float:
 
 
 def print_result(losses: Losses) -> None:
-    """Print how far losses and made pictures have come."""
+    """Print the losses, and how far made pictures are from real ones."""
     print(f"{losses.fall}, distance from real pictures {measure_distance(losses.measured.made):.3f}")

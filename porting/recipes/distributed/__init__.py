@@ -1,1 +1,1 @@
-"""Training in several processes: replicas, instances, shares of the data, the learning rate."""
+"""Train in several processes: replicas, instances, shares of the data, the learning rate."""

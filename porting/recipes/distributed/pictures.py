@@ -1,4 +1,4 @@
-"""The pictures of the story: losses of one process and of two replicas, and what a larger batch changes of them."""
+"""Draw the story's pictures: losses of one process and of two replicas, and what a larger batch changes."""
 
 from __future__ import annotations
 

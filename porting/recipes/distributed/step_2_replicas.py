@@ -1,4 +1,4 @@
-"""Two replicas of the network, each with half of the batch; their gradients are averaged."""
+"""Two replicas of the network train, each with half of the batch; their gradients are averaged."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LEARNING_RATE = 0.05
 def train(num_steps: int) -> Losses:
     """Return the losses of `num_steps` optimizer steps, the weights, and how many test images are recognised."""
     train_set, test_set = load_images(2048, seed=0), load_images(500, seed=1)
-    # the order of an epoch follows from its number: everybody who knows that can draw it
+    # the order of an epoch follows from its number, so that each process can draw it
     order: Any = DistributedSampler(train_set, num_replicas=1, rank=0)
     loader = DataLoader(train_set, BATCH_SIZE, sampler=order)
     model, criterion, optimizer = make_parts(LEARNING_RATE)

@@ -1,4 +1,4 @@
-"""Several processes train together: each has a replica and its share of the images, and one of them tells."""
+"""Several processes train together: each has a replica and its share of the images, and one of them prints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Eight replicas instead of two: steps of 256 images, and a learning rate that goes along."""
+"""Eight replicas train instead of two: steps have 256 images, and the learning rate grows with them."""
 
 from __future__ import annotations
 

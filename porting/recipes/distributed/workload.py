@@ -1,4 +1,4 @@
-"""Shared by all steps: the images and their batches, the test, and the command line."""
+"""All steps share this: the images and their batches, the test, and the command line."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def count_recognised(predict: Callable[[torch.Tensor], Any], test_set: TensorDat
 def main(
     train: Callable[[int], Losses], description: Optional[str], *, num_steps: int = 160, instance: Optional[int] = None
 ) -> None:
-    """Train with what the command line says; save and print what came of it.
+    """Train as the command line says; save and print the results.
 
     Of several instances each saves in a file that ends in its number, and the first one prints.
     """

@@ -1,1 +1,1 @@
-"""A Hugging Face BERT learns to tell praise from blame: frozen layers, its own loss, warm-up, half precision."""
+"""Fine-tune a Hugging Face BERT to tell praise from blame: frozen layers, its own loss, warm-up, half precision."""

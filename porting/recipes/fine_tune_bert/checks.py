@@ -13,7 +13,7 @@ NUM_STEPS = 20
 
 
 def frozen_stay(_step: object) -> str:
-    """Train a model on its device and look at what was frozen, in the model and in the optimizer."""
+    """Train a model on its device and check the frozen weights, in the model and in the optimizer."""
     torch.manual_seed(0)
     model = workload.make_model()
     optimizer = workload.make_optimizer(model)

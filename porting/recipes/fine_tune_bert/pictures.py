@@ -1,4 +1,4 @@
-"""The pictures of the story: the losses of plain, ported and half-precision training."""
+"""Draw the story's pictures: the losses of plain, ported and half-precision training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plain PyTorch: a BERT of Hugging Face with frozen embeddings, AdamW with warm-up."""
+"""A BERT of Hugging Face with frozen embeddings trains by AdamW with warm-up, in plain PyTorch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The device's loader gives dictionaries; compiled before the first step."""
+"""The device's loader gives dictionaries, and the model is compiled before the first step."""
 
 from __future__ import annotations
 

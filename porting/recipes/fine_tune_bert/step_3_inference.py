@@ -1,4 +1,4 @@
-"""The device infers: the same weights in eval mode, and no labels."""
+"""The device infers with the same weights in eval mode, and without labels."""
 
 from __future__ import annotations
 

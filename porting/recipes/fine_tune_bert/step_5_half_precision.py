@@ -1,4 +1,4 @@
-"""Half precision: weights in float32, everything else in halves."""
+"""Weights stay in float32, and everything else is in halves: this is half precision."""
 
 from __future__ import annotations
 

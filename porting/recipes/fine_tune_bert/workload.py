@@ -1,4 +1,4 @@
-"""Shared by all steps: sentences, the model and its optimizer, and the test."""
+"""All steps share this: sentences, the model and its optimizer, and the test."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FROZEN = ("bert.embeddings",)
 
 
 class Sentences(Dataset):
-    """Sentences as the dictionaries that the model takes by keyword."""
+    """Sentences as dictionaries, which the model takes by keyword."""
 
     def __init__(self, num_samples: int, *, seed: int) -> None:
         self.tokens, self.masks, self.labels = make_sentences(num_samples, seed=seed)
@@ -38,7 +38,7 @@ def make_parts() -> Tuple[BertForSequenceClassification, torch.optim.AdamW, Any]
 
 
 def make_model() -> BertForSequenceClassification:
-    """Make a small BERT with random weights (a real one: `from_pretrained`) and freeze what is not to be trained."""
+    """Make a small BERT with random weights (a real one: `from_pretrained`) and freeze its embeddings."""
     config = BertConfig(
         vocab_size=len(VOCABULARY),
         hidden_size=64,
@@ -55,7 +55,7 @@ def make_model() -> BertForSequenceClassification:
 
 
 def make_optimizer(model: torch.nn.Module) -> torch.optim.AdamW:
-    """Make an AdamW of what is trained; biases and LayerNorms do not decay."""
+    """Make an AdamW of the trained weights; biases and LayerNorms do not decay."""
     trained = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
     exempt = {name for name in trained if name.endswith("bias") or "LayerNorm" in name}
     groups: List[Dict[str, Any]] = [

@@ -1,1 +1,1 @@
-"""Handwritten digits: a plain PyTorch training loop becomes one that runs on an IPU."""
+"""Port a plain PyTorch training loop for handwritten digits to an IPU."""

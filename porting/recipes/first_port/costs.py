@@ -1,6 +1,6 @@
-"""The price of a loop on the host: time, traffic and memory of a step, beside those of ports that make the steps.
+"""Measure what a loop on the host costs: time, traffic and memory of a step, next to those of other ports.
 
-Run as `python -m porting.recipes.first_port.costs`. The sides take turns; each one's memory is that of its own process.
+Run as `python -m porting.recipes.first_port.costs`. The sides alternate; each one's memory is that of its own process.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from porting import bench
 from porting.recipes.first_port.workload import load_images, make_model
 
 BATCH_SIZE = 32
-STEPS_A_TURN = 45
+STEPS_A_ROUND = 45
 NUM_ROUNDS = 15
 # of the longest call: three steps
 IMAGES_A_CALL = 96
@@ -27,7 +27,7 @@ Train = Callable[[], Any]
 
 
 def prepare_plain(images: torch.Tensor, labels: torch.Tensor) -> Tuple[Train, Any]:
-    """Return what trains `STEPS_A_TURN` steps in plain PyTorch, and no report."""
+    """Return a function that trains `STEPS_A_ROUND` steps in plain PyTorch, and no report."""
     model = make_model()
     return _make_loop(model, model, images, labels), None
 
@@ -46,7 +46,7 @@ def prepare_port(images: torch.Tensor, labels: torch.Tensor, *, steps_a_call: in
     optimizer = torch.optim.Adam(model.parameters(), lr=0.001)
     ported = porting.to_ipu(model, nn.CrossEntropyLoss(), optimizer=optimizer, options=options)
     rows = BATCH_SIZE * steps_a_call
-    return _repeat(STEPS_A_TURN // steps_a_call, lambda: ported(images[:rows], labels[:rows])), ported.report
+    return _repeat(STEPS_A_ROUND // steps_a_call, lambda: ported(images[:rows], labels[:rows])), ported.report
 
 
 def _make_loop(model: nn.Module, called: Any, images: torch.Tensor, labels: torch.Tensor) -> Train:
@@ -57,7 +57,7 @@ def _make_loop(model: nn.Module, called: Any, images: torch.Tensor, labels: torc
         criterion(called(images[:BATCH_SIZE]), labels[:BATCH_SIZE]).backward()
         optimizer.step()
 
-    return _repeat(STEPS_A_TURN, train_step)
+    return _repeat(STEPS_A_ROUND, train_step)
 
 
 def _repeat(times: int, call: Train) -> Train:
@@ -83,7 +83,7 @@ def count_bytes(report: porting.RunReport) -> Tuple[int, int]:
 
 
 def measure_peak(side: str) -> int:
-    """Return the bytes that a process of its own takes for one turn of this side, beyond those of what it imports."""
+    """Return the bytes that a process takes for one round of this side, beyond those of its imports."""
     command = [sys.executable, "-m", "porting.recipes.first_port.costs", side]
     return int(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
 
@@ -96,14 +96,14 @@ def measure(rounds: int) -> List[Tuple[str, ...]]:
         train()
     before = {name: count_bytes(report) for name, (_train, report) in sides.items()}
     timings = bench.time_interleaved(
-        {name: train for name, (train, _report) in sides.items()}, rounds=rounds, progress="sides in turns"
+        {name: train for name, (train, _report) in sides.items()}, rounds=rounds, progress="sides"
     )
     rows = []
     for name, (_train, report) in sides.items():
         wall = timings[name].wall
-        rates = [BATCH_SIZE * STEPS_A_TURN / seconds for seconds in (wall.median, wall.high, wall.low)]
+        rates = [BATCH_SIZE * STEPS_A_ROUND / seconds for seconds in (wall.median, wall.high, wall.low)]
         moved = [now - then for now, then in zip(count_bytes(report), before[name])]
-        kib = [f"{number / (rounds * STEPS_A_TURN) / 1024:,.1f}" if report is not None else "-" for number in moved]
+        kib = [f"{number / (rounds * STEPS_A_ROUND) / 1024:,.1f}" if report is not None else "-" for number in moved]
         rates_text = "{:,.0f} ({:,.0f} to {:,.0f})".format(*rates)
         rows.append((name, rates_text, *kib, f"{measure_peak(name) / 2**20:,.0f}"))
     return rows
@@ -118,7 +118,7 @@ def _load_batch() -> Tuple[torch.Tensor, torch.Tensor]:
 
 
 def main() -> None:
-    """Print the table; with the name of a side, train it and print what it takes."""
+    """Print the table; with the name of a side, train it and print its memory."""
     if sys.argv[1:]:
         images, labels = _load_batch()
         before = bench.find_peak_bytes() or 0
@@ -130,7 +130,7 @@ def main() -> None:
     rows = [header, *measure(NUM_ROUNDS)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(header))]
     for row in rows:
-        print("  ".join([row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:]))]))
+        print("  ".join([row[0].ljust(widths[0]), *(text.rjust(width) for text, width in zip(row[1:], widths[1:]))]))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The port next to plain PyTorch on one screen: the change of code, the losses, what ran where, and the speed.
+"""Show the port next to plain PyTorch on one screen: the change of code, the losses, what ran where, and the speed.
 
 Run as `make demo` or `python -m porting.recipes.first_port.demo`. The exit code is 1 when the two disagree.
 """
@@ -39,7 +39,7 @@ say = partial(print, flush=True)
 
 @dataclass
 class History:
-    """What a training left behind: the loss of each step, and after each epoch the share of test images recognised."""
+    """The history of a training: the loss of each step, and after each epoch the share of test images recognised."""
 
     losses: List[float] = field(default_factory=list)
     accuracies: List[float] = field(default_factory=list)

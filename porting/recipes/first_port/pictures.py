@@ -1,4 +1,4 @@
-"""The pictures of the story: the losses of plain and ported training, and what accumulation changes of them."""
+"""Draw the story's pictures: the losses of plain and ported training, and what accumulation changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The training of step 6 as parts, for `porting verify`: model, loss, loader, optimizer and options."""
+"""Give the training of step 6 in parts to `porting verify`: model, loss, loader, optimizer and options."""
 
 from __future__ import annotations
 

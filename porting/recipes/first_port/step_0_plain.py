@@ -1,4 +1,4 @@
-"""Plain PyTorch: a model, a DataLoader and a loop."""
+"""A model, a DataLoader and a loop train in plain PyTorch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shared by all steps: the digits and the network."""
+"""All steps share this: the digits and the network."""
 
 from __future__ import annotations
 

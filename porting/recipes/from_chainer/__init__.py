@@ -1,1 +1,1 @@
-"""Weights that Chainer has trained go on training in torch: npz snapshots, layer by layer, then on the device."""
+"""Load weights that Chainer has trained into torch, npz snapshot by layer, and train them further on the device."""

@@ -1,4 +1,4 @@
-"""A trained Chainer model, without Chainer: a small network in NumPy by its definitions, and the file that it saves.
+"""Define a trained Chainer model without Chainer: a small network in NumPy, and the file that it saves.
 
 B = images, C = channels, H and W = height and width. The network is
 
@@ -50,7 +50,7 @@ def compute_logits(images: torch.Tensor, path: Path) -> torch.Tensor:
 
 
 def make_snapshot(seed: int = 0) -> Arrays:
-    """Make what a trainer's snapshot holds: the predictor's arrays, and entries that are no weights.
+    """Make the content of a trainer's snapshot: the predictor's arrays, and entries that are no weights.
 
     The last layer is fitted to digits by least squares, so that the network recognises most of them.
     """
@@ -88,7 +88,7 @@ def save_npz(path: Path, arrays: Arrays) -> None:
 
 
 def _compute_features(images: np.ndarray, snapshot: Arrays) -> np.ndarray:
-    """Compute what the last layer sees."""
+    """Compute the input of the last layer."""
     arrays = {name[len(PREFIX) :]: array for name, array in snapshot.items() if name.startswith(PREFIX)}
     hidden = _convolve(images, arrays["conv1/W"], arrays["conv1/b"])
     hidden = _pool(np.maximum(_normalise(hidden, arrays), 0))

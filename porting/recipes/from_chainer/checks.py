@@ -1,4 +1,4 @@
-"""Loaded weights compute what Chainer's definitions say, on the host and on the device, and training goes on."""
+"""Loaded weights compute what Chainer's definitions say, on the host and on the device, and training continues."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def features_have_chainers_size(step: ModuleType) -> str:
 
 
 def every_entry_arrives(step: ModuleType) -> str:
-    """Load the snapshot and count what came from where."""
+    """Load the snapshot and count the entries that arrived."""
     sources = load_chainer_npz(provide_snapshot(), step.make_model(), names=step.MODULES)
     entries = {name[len(PREFIX) :] for name in make_snapshot() if name.startswith(PREFIX)}
     demand(set(sources.values()) == entries, f"not used: {sorted(entries - set(sources.values()))}")

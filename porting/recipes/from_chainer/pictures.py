@@ -1,4 +1,4 @@
-"""The pictures of the story: the losses from random weights, and from those of the snapshot."""
+"""Draw the story's pictures: the losses from random weights, and from those of the snapshot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plain PyTorch: the network written anew, with torch's defaults and random weights."""
+"""The network is written anew in plain PyTorch, with torch's defaults and random weights."""
 
 from __future__ import annotations
 

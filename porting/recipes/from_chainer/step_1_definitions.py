@@ -1,4 +1,4 @@
-"""Chainer's definitions where torch's defaults are others; nothing is lazy."""
+"""Chainer's definitions replace torch's defaults where they differ; nothing is lazy."""
 
 from __future__ import annotations
 

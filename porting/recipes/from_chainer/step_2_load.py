@@ -1,4 +1,4 @@
-"""The weights of the snapshot, each link into its module."""
+"""The weights of the snapshot are loaded, each link into its module."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The forward check: logits of torch next to those of Chainer's definitions."""
+"""Logits of torch are compared with those of Chainer's definitions: this is the forward check."""
 
 from __future__ import annotations
 

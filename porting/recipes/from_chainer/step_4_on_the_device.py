@@ -1,4 +1,4 @@
-"""Training goes on on the device."""
+"""Training continues on the device."""
 
 from __future__ import annotations
 

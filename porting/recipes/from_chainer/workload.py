@@ -1,4 +1,4 @@
-"""Shared by all steps: digits, and the network's layout."""
+"""All steps share this: digits, and the network's layout."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def join_layers(norm: nn.Module, pool: nn.Module, make_linear: Callable[[], nn.M
 def load_digits(num_steps: int) -> Tuple[DataLoader, TensorDataset]:
     """Draw digits for `num_steps` steps, and others to test with; return the loader of the former, and the latter.
 
-    What is drawn afterwards, such as weights, is always the same.
+    Random numbers drawn afterwards, such as weights, are always the same.
     """
     torch.manual_seed(0)
     train_set = TensorDataset(*make_digits(50 * num_steps, seed=0))

@@ -17,7 +17,7 @@ NUM_STEPS = 6
 
 
 def runs_on(num_stages: int, num_ipus: int) -> Any:
-    """Make the check that a step is cut into so many stages on so many IPUs."""
+    """Make a check that a step is cut into this number of stages on this number of IPUs."""
 
     def look(step: ModuleType) -> str:
         options = step.OPTIONS
@@ -34,7 +34,7 @@ def runs_on(num_stages: int, num_ipus: int) -> Any:
 
 
 def memory_shrinks(_step: object) -> str:
-    """Check that the pipeline of GPT-2 needs less of each IPU than one IPU would, and with less kept less again."""
+    """Check that GPT-2 needs less of each IPU in a pipeline than on one IPU, and still less with recomputation."""
     options = [{}, {"accumulation": 16, "stages": workload.GPT2_STAGES}]
     options.append({**options[1], "recompute": workload.GPT2_BLOCKS})
     reports = [workload.look_at_gpt2(**changes) for changes in options]
@@ -43,14 +43,14 @@ def memory_shrinks(_step: object) -> str:
 
 
 def small_model_fits(step: ModuleType) -> str:
-    """Check that the memory look says that the recipe's own model fits."""
+    """Check that the recipe's own model fits, by the memory look."""
     report = workload.look(workload.make_model(), step.OPTIONS)
     demand(report.verdict == "fits", report.verdict)
     return f"{report.share:.0%} of an IPU"
 
 
 def half_takes_less(step: ModuleType) -> str:
-    """Check that weights in half precision take half of what they took."""
+    """Check that weights take half of the memory in half precision."""
     full = workload.look(workload.make_model(), step.OPTIONS.replace(precision="float32"))
     half = workload.look(workload.make_model().half(), step.OPTIONS)
     share = half.ipus[0].weight_bytes / full.ipus[0].weight_bytes
@@ -59,7 +59,7 @@ def half_takes_less(step: ModuleType) -> str:
 
 
 def learnt(step: ModuleType) -> float:
-    """Train for 60 steps and return how far the test loss is above the least possible one."""
+    """Train for 60 steps and return the test loss minus the least possible one."""
     return float(step.train(60).measured.test_loss - workload.load_text()[2])
 
 

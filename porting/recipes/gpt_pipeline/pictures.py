@@ -1,4 +1,4 @@
-"""The pictures of the story: losses, the memory of each IPU, and what the IPUs of a pipeline do when."""
+"""Draw the story's pictures: losses, the memory of each IPU, and when each IPU of a pipeline is busy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plain PyTorch: a small transformer learns a text."""
+"""A small transformer learns a text in plain PyTorch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two IPUs: a stage for each half of the blocks, and one for the head."""
+"""Two IPUs hold the model: there is a stage for each half of the blocks, and one for the head."""
 
 from __future__ import annotations
 

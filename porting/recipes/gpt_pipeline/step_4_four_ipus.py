@@ -1,4 +1,4 @@
-"""Four IPUs: a stage for each block, and one for the head."""
+"""Four IPUs hold the model: there is a stage for each block, and one for the head."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recomputation: within a stage only the outputs of blocks are kept."""
+"""Within a stage only the outputs of blocks are kept: this is recomputation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A look at the memory: does it fit, and what would a GPT-2 need?"""
+"""The memory is estimated: does the model fit, and what would a GPT-2 need?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Warm-up: the step is compiled before the loop, and not inside its first call."""
+"""The step is compiled before the loop, and not inside its first call: this is the warm-up."""
 
 from __future__ import annotations
 

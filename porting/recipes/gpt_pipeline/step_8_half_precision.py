@@ -1,4 +1,4 @@
-"""Half precision: weights and activations take half of the memory."""
+"""Weights and activations take half of the memory: this is half precision."""
 
 from __future__ import annotations
 

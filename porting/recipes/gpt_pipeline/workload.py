@@ -1,4 +1,4 @@
-"""Shared by all steps: the text, the transformer and its test."""
+"""All steps share this: the text, the transformer and its test."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def load_text() -> Tuple[DataLoader, TensorDataset, float]:
 
 
 def make_model() -> gpt.GPT:
-    """Make a transformer of four blocks, always from the same seed; its head uses the embedding's weight again."""
+    """Make a transformer of four blocks, always from the same seed; its head shares the embedding's weight."""
     torch.manual_seed(0)
     return gpt.build("small", num_layers=4, width=32, num_heads=4, length=LENGTH, vocabulary=NUM_WORDS)
 

@@ -1,1 +1,1 @@
-"""LeNet-5 and handwritten digits: a model that returns logits in training and probabilities in use."""
+"""Port LeNet-5 for handwritten digits, a model that returns logits in training and probabilities in use."""

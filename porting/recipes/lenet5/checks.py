@@ -20,7 +20,7 @@ def accuracy(step: ModuleType) -> float:
 
 
 def gives_probabilities(step: ModuleType) -> str:
-    """Look whether the classes' numbers of each test image add up to 1."""
+    """Check that the classes' numbers of each test image add up to 1."""
     probabilities = step.train(1).measured.probabilities
     error = float((probabilities.sum(dim=1) - 1).abs().max())
     is_met = error <= 1e-5 and float(probabilities.min()) >= 0
@@ -29,7 +29,7 @@ def gives_probabilities(step: ModuleType) -> str:
 
 
 def validation_loss_falls(step: ModuleType) -> str:
-    """Read the validation losses that the step prints, and look whether the last is far below the first."""
+    """Read the validation losses that the step prints, and check that the last is far below the first."""
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         step.train(300)

@@ -1,4 +1,4 @@
-"""The pictures of the story: the losses with the plateau of the sigmoids, and answers with their probabilities."""
+"""Draw the story's pictures: the losses with the plateau of the sigmoids, and answers with their probabilities."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plain PyTorch: LeNet-5 gives its loss logits, and probabilities in `eval()`."""
+"""LeNet-5 in plain PyTorch gives its loss logits, and probabilities in `eval()`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The device's loader: batches of one shape, and a word about samples left over."""
+"""The device's loader makes batches of one shape, and reports the samples that are left over."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Probabilities from the device: a second graph, in eval mode, the same weights."""
+"""Probabilities come from the device: a second graph, in eval mode, has the same weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A validation loss after each epoch: no mode is switched, no weight changes."""
+"""A validation loss follows each epoch: no mode is switched, no weight changes."""
 
 from __future__ import annotations
 

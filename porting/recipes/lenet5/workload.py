@@ -1,4 +1,4 @@
-"""Shared by all steps: digits, their loader, and the command line."""
+"""All steps share this: digits, their loader, and the command line."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def accuracy(losses: Losses) -> float:
 
 
 def main(train: Callable[[int, str], Losses], description: Optional[str]) -> None:
-    """Train as the command line says, and print how well digits are recognised and what the first are taken for."""
+    """Train as the command line says, and print how well digits are recognised, with the first answers."""
     data = "a folder with MNIST's four files; without it digits are drawn"
     arguments = read_command_line(description, data=data, steps=300)
     losses = train(arguments.steps, arguments.data)

@@ -26,7 +26,7 @@ MOST_DIFFERENT = 1e-4
 
 
 def run(step: Any, folder: Path, *flags: str) -> str:
-    """Run the program as a process of its own; return what it printed."""
+    """Run the program as a process of its own; return its output."""
     return run_program(step.__file__, *QUICK, *flags, folder=folder)
 
 
@@ -36,7 +36,7 @@ def losses_in(folder: Path) -> List[float]:
 
 
 def flags_work(step: ModuleType) -> str:
-    """Train on random numbers, and go on from the weights."""
+    """Train on random numbers, and continue from the weights."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         run(step, folder, "--use-fake-data")
@@ -72,7 +72,7 @@ def batch_is_recorded(step: ModuleType) -> str:
 
 
 def batch_is_checked(step: ModuleType) -> str:
-    """Export a step as a process of its own, and ask for another batch than it was exported for."""
+    """Export a step in another process, and demand another batch than it was exported for."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         printed = run(step, folder, "--export", "mlp.step")

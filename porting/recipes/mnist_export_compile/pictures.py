@@ -1,4 +1,4 @@
-"""The pictures of the story: the losses of plain and ported training, and what computation orders keep in memory."""
+"""Draw the story's pictures: the losses of plain and ported training, and what computation orders keep in memory."""
 
 from __future__ import annotations
 

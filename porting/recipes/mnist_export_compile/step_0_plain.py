@@ -1,4 +1,4 @@
-"""Plain PyTorch: a perceptron for MNIST with the flags of the original example."""
+"""A perceptron for MNIST trains in plain PyTorch, with the flags of the original example."""
 
 from __future__ import annotations
 

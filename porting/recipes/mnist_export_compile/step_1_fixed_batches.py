@@ -1,4 +1,4 @@
-"""Every batch is full: padding, which the loss ignores and the accuracy does not count."""
+"""Every batch is full: the loss ignores its padding, and the accuracy does not count it."""
 
 from __future__ import annotations
 

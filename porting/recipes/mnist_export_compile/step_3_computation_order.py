@@ -1,4 +1,4 @@
-"""Memory for time: a computation order, chosen by a flag."""
+"""A computation order, chosen by a flag, takes more time and less memory."""
 
 from __future__ import annotations
 

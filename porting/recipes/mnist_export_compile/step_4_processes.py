@@ -1,4 +1,4 @@
-"""Three processes: one exports the step, one compiles it, one trains with the executable."""
+"""Three processes share the work: one exports the step, one compiles it, one trains with the executable."""
 
 from __future__ import annotations
 

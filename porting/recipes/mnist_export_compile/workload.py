@@ -1,4 +1,4 @@
-"""Shared by all steps: the flags of the original example, digits, the perceptron, and what is written in the end."""
+"""All steps share this: the flags of the original example, digits, the perceptron, and the files written in the end."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def make_model(arguments: argparse.Namespace) -> nn.Sequential:
 
 
 def make_options(arguments: argparse.Namespace) -> porting.PortOptions:
-    """Say what is part of the executable, and where it lies if it is compiled; the same in all processes."""
+    """Make the options that are part of the executable, and its folder if it is compiled; equal in all processes."""
     cache = arguments.out / "cache"
     return porting.PortOptions(
         micro_batch=arguments.batchsize,
@@ -72,7 +72,7 @@ def make_options(arguments: argparse.Namespace) -> porting.PortOptions:
 
 
 def end(arguments: argparse.Namespace, step: porting.ExportedStep, told: str) -> Losses:
-    """End without training: print what was made, and the graph of the step if it is asked for."""
+    """End without training: print what was made, and on request the graph of the step."""
     print(told)
     if arguments.dump_graph:
         print(porting.dump_graph(step, "text").decode())
@@ -80,7 +80,7 @@ def end(arguments: argparse.Namespace, step: porting.ExportedStep, told: str) ->
 
 
 def save(losses: Losses) -> None:
-    """Write weights, losses and a picture, as the command line says, and print what was learnt; nothing without losses.
+    """Write weights, losses and a picture, as the command line says, and print the results; nothing without losses.
 
     A report is printed as well, if one was made.
     """

@@ -1,1 +1,1 @@
-"""Digits with a loop by hand: two progress bars, a ragged last batch, and a test after each epoch."""
+"""Port a hand-written loop over digits, with two progress bars, a ragged last batch, and a test after each epoch."""

@@ -1,4 +1,4 @@
-"""The pictures of the story: digits that are drawn, and losses and accuracies of the first and the last step."""
+"""Draw the story's pictures: digits that are drawn, and losses and accuracies of the first and the last step."""
 
 from __future__ import annotations
 

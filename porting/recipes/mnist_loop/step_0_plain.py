@@ -1,4 +1,4 @@
-"""Plain PyTorch: a loop in a loop, with progress bars."""
+"""A loop in a loop trains in plain PyTorch, with progress bars."""
 
 from __future__ import annotations
 

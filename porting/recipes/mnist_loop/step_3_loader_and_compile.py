@@ -1,4 +1,4 @@
-"""The device's own loader, and a compilation of its own before the loop."""
+"""The device's own loader makes the batches, and the model is compiled before the loop."""
 
 from __future__ import annotations
 

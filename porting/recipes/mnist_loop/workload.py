@@ -1,4 +1,4 @@
-"""Shared by all steps: digits, the perceptron, its test on the host, and the command line."""
+"""All steps share this: digits, the perceptron, its test on the host, and the command line."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def make_parts() -> Tuple[nn.Sequential, nn.Module, torch.optim.SGD]:
 
 
 class PaddingLast(Sampler[int]):
-    """An order of a dataset's samples, and behind them those that fill it up: no batch but the last has padding."""
+    """An order of a dataset's samples, with padding after them: no batch but the last has padding."""
 
     def __init__(self, order: Sampler[int], padded: Any) -> None:
         self.order, self.padded = order, padded
@@ -50,7 +50,7 @@ class PaddingLast(Sampler[int]):
 
 
 def main(train: Callable[..., Losses], description: Optional[str]) -> None:
-    """Train on what the command line says, and print loss and accuracy of each epoch."""
+    """Train as the command line says, and print loss and accuracy of each epoch."""
     losses = train(data=read_command_line(description, data="MNIST's folder; without it digits are drawn").data)
     num_steps = len(losses) // len(losses.measured.accuracies)
     for epoch, accuracy in enumerate(losses.measured.accuracies):

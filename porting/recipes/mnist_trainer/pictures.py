@@ -1,4 +1,4 @@
-"""The picture of the story: the log of the first and of the last step."""
+"""Draw the story's picture: the log of the first and of the last step."""
 
 from __future__ import annotations
 

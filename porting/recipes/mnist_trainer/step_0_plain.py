@@ -1,4 +1,4 @@
-"""Plain PyTorch: train, test after each epoch, keep a log."""
+"""A plain PyTorch program trains, tests after each epoch and keeps a log."""
 
 from __future__ import annotations
 

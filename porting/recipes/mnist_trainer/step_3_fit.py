@@ -1,4 +1,4 @@
-"""`porting.fit` is the loop: it shows how far it is, and hands on what each call and each epoch gives."""
+"""`porting.fit` is the loop: it shows its progress, and hands on the results of each call and each epoch."""
 
 from __future__ import annotations
 

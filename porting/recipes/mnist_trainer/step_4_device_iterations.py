@@ -1,4 +1,4 @@
-"""Eight steps a call; the device's loaders make its batches, and it is compiled before the first."""
+"""A call makes eight steps; the device's loaders make its batches, and it is compiled before the first."""
 
 from __future__ import annotations
 

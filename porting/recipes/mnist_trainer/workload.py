@@ -1,4 +1,4 @@
-"""Shared by all steps: digits, the perceptron, the test, the log, and the command line."""
+"""All steps share this: digits, the perceptron, the test, the log, and the command line."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ HEADER = "epoch   main/loss   test/loss   main/accuracy   test/accuracy"
 
 
 def make_parts(folder: str) -> Tuple[DataLoader, TensorDataset, nn.Sequential, nn.Module, torch.optim.SGD]:
-    """Draw digits or read MNIST from its folder; return batches to train with, digits to test with, and what trains.
+    """Draw digits or read MNIST from its folder; return batches to train with, digits to test with, and the parts.
 
-    Drawn are 48 whole batches, and 1000 to test with. What trains is the perceptron 784-100-100-10 with the initial
+    Drawn are 48 whole batches, and 1000 to test with. The parts are the perceptron 784-100-100-10 with the initial
     weights of Chainer, LeCun's, from the same seed, its loss and its optimizer.
     """
     train_set, test_set = read_or_make_digits(folder, num_train=48 * BATCH_SIZE, num_test=1000, is_flat=True)
@@ -88,7 +88,7 @@ def average_batches(rows: Sequence[Tuple[int, float, float]]) -> Tuple[float, ..
 
 
 def main(train: Callable[..., Losses], description: Optional[str]) -> None:
-    """Train on what the command line says, and print the log."""
+    """Train as the command line says, and print the log."""
     losses = train(data=read_command_line(description, data="MNIST's folder; without it digits are drawn").data)
     print(HEADER)
     for row in losses.measured.log:

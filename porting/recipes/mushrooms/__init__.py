@@ -1,1 +1,1 @@
-"""Poisonous or edible? A perceptron on the UCI mushrooms, from a plain loop to a hundred steps a call."""
+"""Port a perceptron that tells poisonous mushrooms from edible ones, from a plain loop to a hundred steps a call."""

@@ -1,4 +1,4 @@
-"""The picture of the story: losses of 50 epochs, of the plain program and of the last step, next to Chainer's."""
+"""Draw the story's picture: losses of 50 epochs, of the plain program and of the last step, next to Chainer's."""
 
 from __future__ import annotations
 

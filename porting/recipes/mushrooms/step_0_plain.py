@@ -1,4 +1,4 @@
-"""Plain PyTorch: a perceptron learns which mushrooms are poisonous."""
+"""A perceptron learns in plain PyTorch which mushrooms are poisonous."""
 
 from __future__ import annotations
 

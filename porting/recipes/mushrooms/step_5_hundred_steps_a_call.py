@@ -1,4 +1,4 @@
-"""A hundred steps a call, whatever the length of an epoch."""
+"""One call trains a hundred steps, whatever the length of an epoch."""
 
 from __future__ import annotations
 

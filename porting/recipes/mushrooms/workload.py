@@ -1,4 +1,4 @@
-"""Shared by all steps: mushrooms, the perceptron, what a training leaves behind, and the command line."""
+"""All steps share this: mushrooms, the perceptron, the results of a training, and the command line."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class History:
     tests: Dict[int, Tuple[float, float]] = field(default_factory=dict)
 
     def test(self, predict: Callable[[torch.Tensor], Any], test_set: TensorDataset, *, multiple_of: int = 1) -> None:
-        """Add a test, of as many mushrooms at once as a multiple of `multiple_of`; what fills up does not count."""
+        """Add a test, of as many mushrooms at once as a multiple of `multiple_of`; padding does not count."""
         features, poisonous = test_set.tensors
         num_missing = -len(features) % multiple_of
         with torch.no_grad():
@@ -41,10 +41,10 @@ class History:
 
 
 def make_parts(data: str) -> Tuple[DataLoader, TensorDataset, nn.Module, nn.Module, torch.optim.SGD]:
-    """Read the file `data` or make mushrooms; return batches to train with, others to test with, and what trains.
+    """Read the file `data` or make mushrooms; return batches to train with, others to test with, and the parts.
 
-    That is the perceptron 22-44-44-1 with the initial weights of Chainer, LeCun's, from the same seed, its loss and its
-    optimizer.
+    The parts are the perceptron 22-44-44-1 with the initial weights of Chainer, LeCun's, from the same seed, its loss
+    and its optimizer.
     """
     samples = mushrooms.read_mushrooms(data) if data else mushrooms.make_mushrooms(seed=0)
     train_set, test_set = mushrooms.split_at_random(samples, share=0.7, seed=0)
@@ -61,7 +61,7 @@ def accuracy(logits: torch.Tensor, poisonous: torch.Tensor) -> float:
 
 
 def print_table(history: History) -> None:
-    """Print ours next to Chainer's."""
+    """Print the results next to Chainer's."""
     print("epoch  main/loss         main/accuracy     test/loss         test/accuracy")
     print("         ours  Chainer     ours  Chainer     ours  Chainer     ours  Chainer")
     for epoch, theirs in CHAINER.items():
@@ -72,6 +72,6 @@ def print_table(history: History) -> None:
 
 
 def main(train: Callable[..., Losses], description: Optional[str]) -> None:
-    """Train on what the command line says, and print the table."""
+    """Train as the command line says, and print the table."""
     data = "mushrooms.csv, the file from UCI; without it mushrooms are made"
     print_table(train(data=read_command_line(description, data=data).data).measured.history)

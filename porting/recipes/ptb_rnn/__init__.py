@@ -1,1 +1,1 @@
-"""A language model of LSTMs: the state between windows of text is an input and an output of every call."""
+"""Port a language model of LSTMs: the state between windows of text is an input and an output of every call."""

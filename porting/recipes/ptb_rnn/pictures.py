@@ -1,4 +1,4 @@
-"""The picture of the story: the loss of plain and ported training, and the entropy that it cannot fall below."""
+"""Draw the story's picture: the loss of plain and ported training, and the entropy that it cannot fall below."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plain PyTorch: truncated backpropagation through a text."""
+"""A plain PyTorch program trains on a text by truncated backpropagation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The device's loader: windows in their order, all of one shape."""
+"""The device's loader gives windows in their order, all of one shape."""
 
 from __future__ import annotations
 

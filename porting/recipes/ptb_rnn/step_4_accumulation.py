@@ -1,4 +1,4 @@
-"""Four micro-batches of five texts, each with its own state."""
+"""Four micro-batches of five texts make an optimizer step, each with its own state."""
 
 from __future__ import annotations
 

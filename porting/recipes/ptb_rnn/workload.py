@@ -1,4 +1,4 @@
-"""Shared by all steps: the text in windows, the model, the loss of a window, the test, and the command line."""
+"""All steps share this: the text in windows, the model, the loss of a window, the test, and the command line."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ def make_parts(path: str) -> Tuple[DataLoader, DataLoader, rnn_language_model.RN
 
 
 def window_loss(outputs: Sequence[torch.Tensor], labels: torch.Tensor) -> torch.Tensor:
-    """Sum the loss over a window, as truncated backpropagation does: the learning rate and the norm are for that."""
+    """Sum the loss over a window, as truncated backpropagation does; learning rate and norm are chosen for sums."""
     return LENGTH * rnn_language_model.loss(outputs, labels)
 
 
 def test(
     run: Callable[..., Any], loader: torch.utils.data.DataLoader, state: Tuple[torch.Tensor, torch.Tensor]
 ) -> float:
-    """Return the mean loss of `run`, which computes outputs, over a text that goes on from window to window."""
+    """Return the mean loss of `run`, which computes outputs, over a text that continues from window to window."""
     total, (hidden, cell) = 0.0, state
     with predicting(run):
         for tokens, labels in loader:
@@ -65,7 +65,7 @@ def test(
 
 
 def main(train: Callable[..., Losses], description: Optional[str]) -> None:
-    """Train on what the command line says, and print loss and perplexity."""
+    """Train as the command line says, and print loss and perplexity."""
     data = "a text with a sentence a line, as ptb.train.txt; without it one is made"
     arguments = read_command_line(description, data=data, steps=300)
     losses = train(arguments.steps, arguments.data)

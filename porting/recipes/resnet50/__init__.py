@@ -1,1 +1,1 @@
-"""ResNet-50 with the training of large batches: scaled rate, warm-up, groups, smoothing, accumulation."""
+"""Port ResNet-50 with the training of large batches: scaled rate, warm-up, groups, smoothing, accumulation."""

@@ -14,7 +14,7 @@ from porting.recipes.resnet50 import workload
 # 50 layers take their time
 NUM_STEPS = 6
 
-# few, small images in batches of 16: what is learnt does not matter where rates are looked at
+# few, small images in batches of 16: only the rates matter here
 SMALL = {"width": 2, "num_images": 64, "batch_size": 16}
 
 # what learns in seconds: after 100 and 48 steps 0.984 and 0.973 are right, where a quarter would be by chance
@@ -27,7 +27,7 @@ def last_losses(step: ModuleType) -> float:
 
 
 def groups_are_right(_step: object) -> str:
-    """Look whether weights of convolutions and linear layers decay, and nothing else does."""
+    """Check that weights of convolutions and linear layers decay, and nothing else does."""
     model = resnet.build("resnet50", width=2)
     layers = [module for module in model.modules() if isinstance(module, (nn.Conv2d, nn.Linear))]
     decayed, others = ({id(parameter) for parameter in group["params"]} for group in workload.make_groups(model))
@@ -39,7 +39,7 @@ def groups_are_right(_step: object) -> str:
 
 
 def rate_follows_the_plan(_step: object) -> str:
-    """Look at the factor at the ends of warm-up and of each part of the schedule."""
+    """Check the factor at the ends of warm-up and of each part of the schedule."""
     epochs = (0, 2.5, 5, 29.9, 30, 60, 80)
     found = [round(workload.compute_rate_factor(epoch), 6) for epoch in epochs]
     demand(found == [0.1, 0.55, 1.0, 1.0, 0.1, 0.01, 0.001], f"factors {found} at epochs {epochs}")
@@ -48,14 +48,14 @@ def rate_follows_the_plan(_step: object) -> str:
     return "0.1 -> 1 in 5 epochs, a tenth after 30, 60 and 80 of 90"
 
 
-def find_rates(step: ModuleType, num_steps: int) -> List[float]:
+def list_rates(step: ModuleType, num_steps: int) -> List[float]:
     """Train with the small setup and return the learning rate of each step."""
     return step.train(num_steps, workload.Setup(**SMALL)).measured.rates
 
 
 def the_device_has_the_planned_rates(step: ModuleType) -> str:
     """Compare the device's learning rate in each step of nine epochs with the plan."""
-    found = find_rates(step, 36)
+    found = list_rates(step, 36)
     planned = [0.4 * 16 / 256 * workload.compute_rate_factor(number * 10 / 4) for number in range(36)]
     worst = max(abs(one - other) for one, other in zip(found, planned))
     is_met = len(found) == 36 and worst <= 1e-9
@@ -64,8 +64,8 @@ def the_device_has_the_planned_rates(step: ModuleType) -> str:
 
 
 def the_rate_is_scaled(step: ModuleType) -> str:
-    """Look whether two replicas train with twice the learning rate."""
-    found, planned = max(find_rates(step, 4)), 0.4 * 32 / 256
+    """Check that two replicas train with twice the learning rate."""
+    found, planned = max(list_rates(step, 4)), 0.4 * 32 / 256
     demand(abs(found - planned) <= 1e-9, f"the highest learning rate is {found:g} instead of {planned:g}")
     return f"{found:g} for steps of 32 images, 0.4 for 256"
 

@@ -1,4 +1,4 @@
-"""The pictures of the story: the losses of four trainings, and the learning rate of each of their steps."""
+"""Draw the story's pictures: the losses of four trainings, and the learning rate of each of their steps."""
 
 from __future__ import annotations
 

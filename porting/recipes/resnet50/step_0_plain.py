@@ -1,4 +1,4 @@
-"""Plain PyTorch: ResNet-50 with all that training in large batches asks for."""
+"""ResNet-50 trains in plain PyTorch, with all that training in large batches needs."""
 
 from __future__ import annotations
 

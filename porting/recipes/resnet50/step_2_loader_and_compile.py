@@ -1,4 +1,4 @@
-"""The device's loader, and compilation before the first step."""
+"""The device's loader makes the batches, and the model is compiled before the first step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Accumulation: four micro-batches of 16 images make one step of 64."""
+"""Four micro-batches of 16 images make one step of 64: this is accumulation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two replicas: steps of 128 images, and twice the learning rate."""
+"""Two replicas train: steps have 128 images, and the learning rate is doubled."""
 
 from __future__ import annotations
 

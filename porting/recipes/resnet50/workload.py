@@ -1,4 +1,4 @@
-"""Shared by all steps: textures, the network and the rules for its training, the test, and the command line."""
+"""All steps share this: textures, the network and the rules for its training, the test, and the command line."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def load_test_images(setup: Setup) -> TensorDataset:
 
 
 def main(train: Callable[[int, Setup], Losses], description: Optional[str], *, num_steps: int) -> None:
-    """Train with what the command line says, for `num_steps` by default, and print how well the network has learnt."""
+    """Train as the command line says, for `num_steps` by default, and print how well the network has learnt."""
     parser = argparse.ArgumentParser(description=description)
     what = "the full network: width 64, 224 x 224 pixels, 1000 classes"
     parser.add_argument("--real", action="store_true", help=what)

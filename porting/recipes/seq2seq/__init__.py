@@ -1,1 +1,1 @@
-"""Translation with LSTMs: sentences of many lengths as batches of few, one compiled program for each length."""
+"""Port translation with LSTMs: sentences of many lengths become batches of few, each with its own program."""

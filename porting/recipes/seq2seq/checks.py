@@ -20,7 +20,7 @@ def half_is_padding_with_one_length(_step: object) -> str:
 
 
 def few_changes_of_program(step: ModuleType) -> str:
-    """Count in 200 batches how often the length is another one than before."""
+    """Count how often the length changes in 200 batches."""
     pairs, _test_pairs, buckets = workload.load_pairs()
     batches = workload.make_batches(pairs, buckets, 200, run=step.RUN)
     lengths = [buckets.bucket_of(max(workload.measure_lengths(batch))) for batch in batches]

@@ -1,4 +1,4 @@
-"""The pictures of the story: lengths and what padding them costs, and the losses of plain and ported training."""
+"""Draw the story's pictures: lengths and what padding them costs, and the losses of plain and ported training."""
 
 from __future__ import annotations
 

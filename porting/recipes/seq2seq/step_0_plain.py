@@ -1,4 +1,4 @@
-"""Plain PyTorch: batches of similar sentences, as long as their longest."""
+"""Batches of similar sentences are as long as their longest, in plain PyTorch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two lengths for all batches: padding that changes no loss."""
+"""All batches have one of two lengths: the padding changes no loss."""
 
 from __future__ import annotations
 

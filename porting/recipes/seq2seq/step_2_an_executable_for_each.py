@@ -1,4 +1,4 @@
-"""An executable for each length: they share the weights and Adam's state."""
+"""Each length has an executable: they share the weights and Adam's state."""
 
 from __future__ import annotations
 

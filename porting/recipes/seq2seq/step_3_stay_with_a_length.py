@@ -1,4 +1,4 @@
-"""Four batches of a length in a row: few changes of program."""
+"""Four batches of a length follow each other, so that the program is seldom changed."""
 
 from __future__ import annotations
 

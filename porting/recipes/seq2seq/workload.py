@@ -1,4 +1,4 @@
-"""Shared by all steps: sentences and their batches, the model, its score, and the command line."""
+"""All steps share this: sentences and their batches, the model, its score, and the command line."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def load_pairs(path: str = "") -> Tuple[Pairs, Pairs, Buckets]:
 
 
 def measure_lengths(pairs: Pairs) -> List[int]:
-    """Return how many places each pair needs, in its source or its target."""
+    """Return the length that each pair needs, in its source or its target."""
     return [max(lengths) for lengths in zip(pairs.source_lengths, pairs.target_lengths)]
 
 
@@ -45,7 +45,7 @@ def make_batches(pairs: Pairs, buckets: Buckets, num_batches: int, *, run: int =
 
 
 def make_parts(path: str) -> Tuple[Pairs, Pairs, Buckets, seq2seq.Seq2Seq]:
-    """Give what `load_pairs` does, and two stacks of LSTMs for the words, always from the same seed."""
+    """Return the results of `load_pairs`, and two stacks of LSTMs for the words, always from the same seed."""
     pairs, test_pairs, buckets = load_pairs(path)
     torch.manual_seed(0)
     sizes = {"source_vocabulary": len(pairs.source_vocabulary), "target_vocabulary": len(pairs.target_vocabulary)}
@@ -59,7 +59,7 @@ def make_optimizer(model: seq2seq.Seq2Seq) -> torch.optim.Adam:
 
 
 def test(run: Callable[..., Any], pairs: Pairs, buckets: Buckets) -> float:
-    """Return BLEU of what `run` makes of the sources, which are as long as the longest bucket."""
+    """Return BLEU of the translations of `run`, whose sources are padded to the longest bucket."""
     longest = buckets.lengths[-1]
     sources, _targets, _labels = pairs.tensors(source_length=longest, target_length=longest)
     with predicting(run):
@@ -67,7 +67,7 @@ def test(run: Callable[..., Any], pairs: Pairs, buckets: Buckets) -> float:
 
 
 def main(train: Callable[[int, str], Losses], description: Optional[str]) -> None:
-    """Train on what the command line says, and print loss and score."""
+    """Train as the command line says, and print loss and score."""
     data = "a file with a pair of sentences a line, a tabulator between; else made"
     arguments = read_command_line(description, data=data, steps=400)
     print(train(arguments.steps, arguments.data))

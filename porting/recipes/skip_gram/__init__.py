@@ -1,1 +1,1 @@
-"""Word vectors by skip-gram: a small step on many samples, where the round trip to the device costs the most."""
+"""Port skip-gram word vectors: a small step on many samples, where the round trip to the device costs the most."""

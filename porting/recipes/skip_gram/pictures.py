@@ -1,4 +1,4 @@
-"""The picture of the story: the losses, and the word vectors as they lie in the plane that spreads them most."""
+"""Draw the story's picture: the losses, and the word vectors in the plane that spreads them most."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plain PyTorch: the words around a word predict it."""
+"""A word predicts the words around it, in plain PyTorch."""
 
 from __future__ import annotations
 

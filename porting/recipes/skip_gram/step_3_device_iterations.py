@@ -1,4 +1,4 @@
-"""Ten optimizer steps in a call."""
+"""A call makes ten optimizer steps."""
 
 from __future__ import annotations
 

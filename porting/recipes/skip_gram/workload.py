@@ -1,4 +1,4 @@
-"""Shared by all steps: the text and its loader, what the vectors know, and the command line."""
+"""All steps share this: the text and its loader, what the vectors know, and the command line."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def make_parts(path: str) -> Tuple[DataLoader, skip_gram.SkipGram, torch.optim.A
 
 
 def describe_neighbours(vectors: torch.Tensor, vocabulary: Vocabulary, topics: torch.Tensor) -> str:
-    """Say how well the vectors know which words belong together, or which words are near if nobody knows."""
+    """Describe how well the vectors group words by topic, or list near words where topics are unknown."""
     if (topics >= 0).any():
         return f"{skip_gram.topic_recovery(vectors, topics):.1%} of the nearest words are of the same topic"
     nearest = skip_gram.nearest_words(vectors, num_neighbours=3)[:5]
@@ -43,7 +43,7 @@ def describe_neighbours(vectors: torch.Tensor, vocabulary: Vocabulary, topics: t
 
 
 def main(train: Callable[[int, str], Losses], description: Optional[str]) -> None:
-    """Train on what the command line says, and print losses and neighbours."""
+    """Train as the command line says, and print losses and neighbours."""
     data = "a text with a sentence a line, as ptb.train.txt; without it one is made"
     path = read_command_line(description, data=data).data
     losses = train(200, path)

@@ -1,1 +1,1 @@
-"""Four trainer libraries: digits with accelerate, Ignite, Lightning and transformers, and equal losses with each."""
+"""Train digits with accelerate, Ignite, Lightning and transformers, and get equal losses with each library."""

@@ -1,4 +1,4 @@
-"""The picture of the story: the losses of the plain loop, and of each library."""
+"""Draw the story's picture: the losses of the plain loop, and of each library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plain PyTorch: the loop that trainer libraries write for you."""
+"""A plain PyTorch program has the loop that trainer libraries write for you."""
 
 from __future__ import annotations
 

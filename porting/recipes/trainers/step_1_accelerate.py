@@ -1,4 +1,4 @@
-"""accelerate: the model that `prepare` gives back is the same one, and its calls run on the device."""
+"""The model that accelerate's `prepare` gives back is the same one, and its calls run on the device."""
 
 from __future__ import annotations
 

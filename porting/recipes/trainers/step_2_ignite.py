@@ -1,4 +1,4 @@
-"""Ignite: its factory of trainers by its own name, from this package."""
+"""Ignite's factory of trainers comes from this package, by its own name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lightning: a LightningModule as it is, and a Trainer with the strategy of this package."""
+"""A LightningModule stays as it is, and Lightning's Trainer gets the strategy of this package."""
 
 from __future__ import annotations
 

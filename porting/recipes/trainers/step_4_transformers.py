@@ -1,4 +1,4 @@
-"""transformers: its `Trainer` by its own name, for a model that returns its loss."""
+"""The `Trainer` of transformers comes from this package, by its own name, for a model that returns its loss."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from porting.recipes.trainers.workload import NUM_STEPS, main, make_parts
 
 
 class Classifier(torch.nn.Module):
-    """The perceptron as the library's models are: arguments by name, and the loss among the results."""
+    """The perceptron in the form of the library's models: arguments by name, and the loss among the results."""
 
     def __init__(self, model: torch.nn.Module, criterion: torch.nn.Module) -> None:
         super().__init__()
@@ -28,7 +28,7 @@ class Classifier(torch.nn.Module):
 
 
 class DigitsTrainer(Trainer):
-    """Takes the batches of a loader in their own order, where the library's would draw another one."""
+    """A trainer that keeps the order of a loader's batches, where the library's would draw another one."""
 
     loader: Any
 

@@ -1,4 +1,4 @@
-"""Shared by all steps: digits, the perceptron, its optimizer, and the command line."""
+"""All steps share this: digits, the perceptron, its optimizer, and the command line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NUM_STEPS = 100
 
 
 def make_parts(data: str) -> Tuple[DataLoader, TensorDataset, nn.Module, nn.Module, torch.optim.Optimizer]:
-    """Draw digits or read MNIST from the folder `data`; return batches, digits to test with, and what trains.
+    """Draw digits or read MNIST from the folder `data`; return batches, digits to test with, and the parts.
 
     An epoch of drawn digits is 20 batches of 64 and one of 20: the last one is ragged, as in most programs.
     """

@@ -1,1 +1,1 @@
-"""A folder for `PYTHONPATH`: an interpreter that starts with it has the simulator under the vendor's name."""
+"""Make the simulator importable under the vendor's name, for every interpreter with this folder on its `PYTHONPATH`."""

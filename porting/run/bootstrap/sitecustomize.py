@@ -1,4 +1,4 @@
-"""Python imports a module of this name when it starts: here it makes `poptorch` and its companions importable.
+"""Make `poptorch` and its companions importable; Python imports a module of this name when it starts.
 
 The folder is on `PYTHONPATH` of a simulated program and thereby of every Python that the program starts. Afterwards it
 is gone from `sys.path`, and the `sitecustomize` that would have been found without it has run.

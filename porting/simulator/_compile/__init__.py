@@ -1,1 +1,1 @@
-"""From a model and its first arguments to an executable."""
+"""Compile a model and its first arguments to an executable; the device session uses it."""

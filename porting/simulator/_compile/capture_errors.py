@@ -1,4 +1,7 @@
-"""PopTorch's words for what a capture refuses, with the toolkit's explanation below them, and for what it narrows."""
+"""Report in PopTorch's words what a capture refuses or narrows. The toolkit's own explanation follows below them.
+
+`compile_model` and the graph checks raise these errors.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ __all__ = ["CaptureRefusal", "DynamicShapeRefusal", "log_coercions", "make_vendo
 
 
 class CaptureRefusal(Error):
-    """What a capture refused: `message` is PopTorch's text, `finding` the same as data, `str` has both."""
+    """A refusal of a capture: `message` is PopTorch's text, `finding` the same as data, `str` has both."""
 
     def __init__(self, message: str, finding: Finding) -> None:
         # the one that PopTorch finds in its Python part
@@ -39,7 +42,7 @@ class CaptureRefusal(Error):
 
 
 class DynamicShapeRefusal(CaptureRefusal, DynamicOutputShapeException):
-    """Reading with a boolean mask: PopTorch lets torch's own exception through here."""
+    """A refusal to read with a boolean mask, for which PopTorch passes on torch's own exception."""
 
     def __init__(self, message: str, finding: Finding) -> None:
         CaptureRefusal.__init__(self, message, finding)
@@ -59,7 +62,7 @@ _VALUE_SIZED = {
         "also the maximum length."
     ),
 }
-# What PopTorch's messages call torch's types.
+# The names of torch's types in PopTorch's messages.
 _TYPE_NAMES: Dict[str, str] = {
     "float32": "Float",
     "float64": "Double",
@@ -155,7 +158,7 @@ def log_coercions(graph: StepGraph, model: nn.Module, inputs: Sequence[torch.Ten
             cpp_log("warning", f"[DISPATCHER] Tensor {where} type coerced {changes[tensor.dtype]}")
     for dtype, number in graph.coercions:
         cpp_log("warning", f"[DISPATCHER] Type coerced {changes[dtype]} for tensor id {number}")
-    for dtype, name in _find_narrowed_outputs(graph).items():
+    for dtype, name in _collect_narrowed_outputs(graph).items():
         cpp_log(
             "warning",
             f"{name}: {dtype} is not supported natively on IPU, loss of range/precision may occur. We will only warn "
@@ -163,7 +166,7 @@ def log_coercions(graph: StepGraph, model: nn.Module, inputs: Sequence[torch.Ten
         )
 
 
-def _find_narrowed_outputs(graph: StepGraph) -> Dict[torch.dtype, str]:
+def _collect_narrowed_outputs(graph: StepGraph) -> Dict[torch.dtype, str]:
     """Return the first output of each narrowed type, by its name in the graph."""
     types: Dict[str, Tuple[Optional[torch.dtype], str]] = {
         node.name: (info.host_dtype, info.name) for node, info in zip(graph.placeholders, graph.entering)

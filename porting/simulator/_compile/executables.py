@@ -1,4 +1,7 @@
-"""The executable of a captured step, the device's tensors as it wants them, and the plan of its calls."""
+"""Build the executable of a captured step, copy tensors to the device's types, and plan the calls.
+
+`compile_model` uses it; sessions describe their host with `HostSide`.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ from ..errors import not_simulated
 from ..options import Options
 from .process_group import ProcessExchange, require_reachable
 
-__all__ = ["HostSide", "make_call_plan", "make_exchange", "make_executable", "place_mean"]
+__all__ = ["HostSide", "make_call_plan", "make_executable", "open_exchange", "place_mean"]
 
 OptimizerGroups = Tuple[Sequence[GroupSettings], Sequence[Sequence[str]]]
 
@@ -39,7 +42,7 @@ _SYNTHETIC_DATA = ("", "zeros", "normal", "uniform")
 
 
 def make_call_plan(options: Options, *, training: bool, exchange: Optional[GradientExchange] = None) -> CallPlan:
-    """Return how a call under these options is made of micro-batches; `exchange` as from `make_exchange`."""
+    """Return the plan that cuts a call under these options into micro-batches; `exchange` is from `open_exchange`."""
     popart = options._Popart.options
     return CallPlan(
         iterations=options.device_iterations,
@@ -63,17 +66,17 @@ def make_call_plan(options: Options, *, training: bool, exchange: Optional[Gradi
 
 
 def place_mean(graph: StepGraph, plan: CallPlan, options: Options) -> CallPlan:
-    """Return `plan` with the mean over micro-batches taken where the options want it; it matters for halves only."""
+    """Return `plan` with the mean over micro-batches taken where the options say; it matters for halves only."""
     strategy = options.Training.meanAccumulationAndReplicationReductionStrategy
     divides_last = strategy != MeanReductionStrategy.Running and any(map(is_half, graph.graph.nodes))
     return replace(plan, divides_last=True) if divides_last else plan
 
 
-def make_exchange(options: Options, *, grouped: Collection[str] = ()) -> Optional[ProcessExchange]:
-    """Return what adds up gradients over the processes of the options; None for a single one.
+def open_exchange(options: Options, *, grouped: Collection[str] = ()) -> Optional[ProcessExchange]:
+    """Return the exchange that adds up gradients over the processes of the options; None for a single one.
 
     The processes meet at the first exchange: while one compiles the others may have to wait for it. Raises
-    `poptorch.Error` when there are several and no way to meet, or when torch's process group is another one, and
+    `poptorch.Error` when there are several that cannot meet, or when torch's process group is another one, and
     `NotSimulatedError` when parameters differ between groups of replicas (`grouped`).
     """
     distributed = options.Distributed
@@ -92,10 +95,11 @@ def make_exchange(options: Options, *, grouped: Collection[str] = ()) -> Optiona
 
 @dataclass(frozen=True)
 class HostSide:
-    """What only the executor knows of its model: the optimizer that its device will get, and the weights as they are.
+    """The executor's knowledge of its model: the optimizer that its device will get, and the present weights.
 
-    `optimizer_groups` tells for a device's state the settings of the parameter groups and the parts that each updates;
-    nothing in inference. `optimizer_names` says what can be anchored of the optimizer. `weights` returns parameters and
+    `optimizer_groups` returns, for a device's state, the settings of the parameter groups and the parts that each
+    updates; empty in inference. `optimizer_names` returns the optimizer's tensors that can be anchored, `weights` the
+    parameters and
     buffers by name, and `per_replica` are the parameters that differ between groups of replicas.
     """
 
@@ -124,7 +128,7 @@ def make_executable(
     Unless it `waits`, nothing is measured now.
     """
     request = BuildRequest(plan, replica_groups=groups, observer=observer)
-    # The settings of the optimizer are told by the parts of parameters, which only a state has.
+    # The settings of the optimizer are named after the parts of parameters, which only a state has.
     settings, names = host.optimizer_groups(make_empty_state(graph, request, has_memory=False))
     request = replace(request, groups=tuple(settings), group_names=tuple(map(tuple, names)))
 
@@ -151,7 +155,7 @@ def make_executable(
 
 
 def _make_samples(inputs: Sequence[torch.Tensor]) -> List[torch.Tensor]:
-    """Return the inputs of a call as the device gets them; numbers in the place of zeros, which say nothing."""
+    """Return the inputs of a call as the device gets them; random numbers replace zeros, which prove nothing."""
     detached = [make_recordable(tensor.detach()).contiguous() for tensor in inputs]
     samples = [tensor.to(device_dtype(tensor.dtype)) for tensor in detached]
     if any(sample.is_floating_point() and bool(sample.any()) for sample in samples):

@@ -1,6 +1,6 @@
-"""Checks of a captured graph: pipeline and IPUs, overlapped I/O, buffers that replicas share, and its operators.
+"""Check a captured graph: pipeline stages and IPUs, overlapped I/O, replicated buffers, and operators.
 
-Those are checked against the operators of the device, and what the device leaves out is applied.
+`compile_model` runs them in PopTorch's order, and applies what the device leaves out.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any, Dict, List, Mapping, NoReturn, Sequence
 import torch
 from torch import nn
 
-from ...analysis.operator_support import RefusedCall, find_refused_call, list_attention, list_calls
+from ...analysis.operator_support import RefusedCall, collect_attention, find_refused_call, iter_calls
 from ...capture import StepGraph
 from ...capture.graph_flow import output_nodes, tensor_memories
 from ...capture.operator_schema import change_arguments, declared_written_arguments
@@ -34,7 +34,7 @@ _MIN_IO_TILES = 32
 
 
 def check_overlap(graph: StepGraph, options: Options) -> None:
-    """Refuse `set_overlap_for_input` and `set_overlap_for_output` where they must not be, unless with `NoOverlap`."""
+    """Refuse `set_overlap_for_input` and `set_overlap_for_output` where the device does not take them."""
     marks = [node for node in graph.graph.nodes if _requests_overlap(node)]
     # PopTorch looks at the graph before the options, so a program with several faults gets the same message first
     for mark in marks:
@@ -100,8 +100,8 @@ def _check_overlapped_outputs(marks: Sequence[torch.fx.Node]) -> None:
 def check_pipeline(graph: StepGraph, scopes: GraphScopes, options: Options) -> int:
     """Return how many IPUs the model needs.
 
-    Raises `poptorch.Error` for the first thing about blocks, `MultiConv`s and IPUs that a device would refuse. Whether
-    so many IPUs are free is found out when a device is taken.
+    Raises `poptorch.Error` for the first fault of blocks, `MultiConv`s and IPUs that a device would refuse. Whether so
+    many IPUs are free is checked when a device is taken.
     """
     operators = list_executed_operators(graph.graph, with_bodies=True)
     if scopes.has_nested_multi_conv:
@@ -133,7 +133,7 @@ def check_pipeline(graph: StepGraph, scopes: GraphScopes, options: Options) -> i
             "distributed execution."
         )
     fault = _find_pipeline_fault(ipus, options, is_training=graph.mode == "training") if uses_pipeline(options) else ""
-    # without hardware any number will do, but of a program that is refused the first fault of a device is told
+    # without hardware any number is possible, but a program that is refused gets the device's first fault
     if fault or counts_as_hardware(options):
         count_reserved_ipus(num_ipus, may_round=options.auto_round_num_ipus)
     if fault:
@@ -142,7 +142,7 @@ def check_pipeline(graph: StepGraph, scopes: GraphScopes, options: Options) -> i
 
 
 def _find_pipeline_fault(ipus: List[int], options: Options, *, is_training: bool) -> str:
-    """Tell why a call cannot fill the pipeline, if so; `ipus` are those of the forward pass's operators in order."""
+    """Return why a call cannot fill the pipeline, or ""; `ipus` are those of the forward pass's operators in order."""
     # A pipeline begins on IPU 0, where the inputs arrive, also if the first block is on another one. Operators that
     # follow each other on one IPU are one stage.
     num_stages = 1 + sum(before != after for before, after in zip([0, *ipus], ipus))
@@ -167,8 +167,8 @@ def _find_pipeline_fault(ipus: List[int], options: Options, *, is_training: bool
 def refuse_written_buffers(graph: StepGraph, options: Options) -> None:
     """Raise `poptorch.Error` if `forward` itself writes into a buffer that replicas are to share.
 
-    Like PopTorch this goes by what the operators say of themselves. The schema of batch norm does not say that it
-    writes: each replica updates running statistics of its own, and the host gets the first one's.
+    Like PopTorch this goes by the operators' schemas. The schema of batch norm does not declare its write: each replica
+    updates running statistics of its own, and the host gets the first one's.
     """
     replicated = options.replication_factor > options.input_group_size
     if not replicated or not options.broadcast_buffers or not graph.mutated_buffers:
@@ -200,20 +200,20 @@ _SUPPORT = (
 
 
 def check_operators(graph: StepGraph, model: nn.Module) -> None:
-    """Refuse what the device lacks, or lacks in this form; leave label smoothing out as it does, with a warning."""
-    attention = list_attention(model)
+    """Refuse operators that the device lacks, at all or in this form; warn of label smoothing, which it drops."""
+    attention = collect_attention(model)
     # the mark of models that `to_ipu` wraps, for which there is nothing more to exchange
     is_port = getattr(model, "_porting_allowed", None) is not None
     forms: List[RefusedCall] = []
     missing: Dict[str, RefusedCall] = {}
-    for call in list_calls(graph):
+    for call in iter_calls(graph):
         refused = find_refused_call(call, attention=attention)
         if refused is not None and refused.message:
             forms.append(refused)
         elif refused is not None:
             missing.setdefault(refused.name, refused)
         if call.arguments.get("label_smoothing"):
-            # PopTorch compiles the loss without it and says nothing: do the same, and say it
+            # PopTorch compiles the loss without it, silently: do the same, with a warning
             node = call.node
             node.args, node.kwargs = change_arguments(
                 node.target, node.args, node.kwargs, ["label_smoothing"], lambda _smoothing: 0.0

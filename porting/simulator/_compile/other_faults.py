@@ -1,4 +1,7 @@
-"""The faults of a model besides the one that ended its capture, so that nobody finds them one by one."""
+"""Find the other faults of a model whose capture failed, so that the user sees all of them at once.
+
+`compile_model` adds them to the error as notes.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,11 @@ from typing import Callable, List
 
 from torch import nn
 
-from ...analysis.operator_support import find_refused_call, list_attention, list_calls
+from ...analysis.operator_support import collect_attention, find_refused_call, iter_calls
 from ...capture import StepGraph
 from ...capture.second_run import without_trace
 from ...diagnostics import CaptureError, Finding, collected_refusals, say_number
-from ...module_attributes import list_plain_modules
+from ...module_attributes import collect_plain_modules
 
 __all__ = ["name_other_faults"]
 
@@ -19,12 +22,12 @@ _MOST_FAULTS = 5
 
 
 def name_other_faults(error: CaptureError, capture: Callable[..., StepGraph], model: nn.Module) -> CaptureError:
-    """Return `error` with notes of the other faults, which a further `capture` that goes on after each finds.
+    """Return `error` with notes of the other faults, found by a further `capture` that continues after each fault.
 
-    It takes `failures` as `capture_step` does, leaves no trace in `model`, and says nothing.
+    It takes `failures` as `capture_step` does, leaves `model` unchanged, and writes nothing.
     """
     graphs: List[StepGraph] = []
-    with without_trace(list(list_plain_modules(model).items())), collected_refusals() as found:
+    with without_trace(list(collect_plain_modules(model).items())), collected_refusals() as found:
         ends: List[Exception] = []
         try:
             graphs.append(capture(failures=ends))
@@ -32,8 +35,8 @@ def name_other_faults(error: CaptureError, capture: Callable[..., StepGraph], mo
             ends.append(end)
     first = error.finding
     texts = [_describe_fault(other.finding) for other in found if other.finding.place != first.place]
-    attention = list_attention(model)
-    for call in (call for graph in graphs for call in list_calls(graph)):
+    attention = collect_attention(model)
+    for call in (call for graph in graphs for call in iter_calls(graph)):
         refused = find_refused_call(call, attention=attention)
         if refused is not None:
             texts.append(f"C017 at {call.node.meta.get('place')}: no `aten::{refused.name}` in this form")

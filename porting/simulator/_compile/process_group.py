@@ -1,4 +1,7 @@
-"""The processes that train one model together: how they reach one another, and what they exchange."""
+"""Connect the processes that train one model together, and exchange tensors between them.
+
+Executables add up gradients with it, and PopDist's stand-in joins the group.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ __all__ = ["ProcessExchange", "connect", "require_reachable"]
 _RENDEZVOUS = "PORTING_RENDEZVOUS"
 _KIND = "popdist_error"
 _SECONDS_TO_END_FIRST = 1.0
-# gloo's words for a process that is gone
+# gloo's message for a process that has ended
 _CLOSED = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Connection refused")
 
 
@@ -28,7 +31,7 @@ def connect(index: int, size: int) -> None:
     """Join torch's default process group as process `index` of `size`, making it (gloo) if the program has not.
 
     Waits until all processes have come, for PORTING_EXCHANGE_TIMEOUT seconds at most (1800). Raises `poptorch.Error`
-    when nothing says where the others are, when they do not come, or when there is a group of another size.
+    when the address of the others is unknown, when they do not come, or when there is a group of another size.
     """
     address = require_reachable(index, size)
     if address is None:
@@ -69,7 +72,7 @@ def _read_timeout_seconds() -> float:
 
 
 class ProcessExchange:
-    """Adds up gradients over all processes, and looks once whether they started from the same weights."""
+    """Adds up gradients over all processes, and checks once whether they started from the same weights."""
 
     def __init__(self, index: int, size: int) -> None:
         """Take which process this is."""
@@ -95,7 +98,7 @@ class ProcessExchange:
             cause: Optional[RuntimeError] = error
             reason = str(error)
             if any(words in reason for words in _CLOSED):
-                # who starts the processes blames the first that ends, and the other may still be on its way out
+                # a launcher blames the first process that ends, and the other may still be ending
                 time.sleep(_SECONDS_TO_END_FIRST)
                 reason, cause = "one of them has ended; what it said itself tells why", None
             elif "timed out" in reason.lower():

@@ -1,4 +1,7 @@
-"""From a model and the arguments of its first call to an executable: split, trace, check, build, write its files."""
+"""Compile a model for the arguments of its first call: split them, trace, check, build, and write files.
+
+The device session calls `compile_model`.
+"""
 
 from __future__ import annotations
 
@@ -37,11 +40,11 @@ from .._logging import cpp_log, logger, set_max_repeat_logs
 from .._options.simulator_options import read_extras
 from .._options.validation import validate_options
 from .._scopes.graph_scopes import GraphScopes, trace_in_scopes
-from .._weights.replica_parameters import find_replica_groups, put_one_group_in_place
+from .._weights.replica_parameters import collect_replica_groups, put_one_group_in_place
 from ..errors import createPoptorchError, native_error
 from ..options import Options
 from .capture_errors import log_coercions, make_vendor_error
-from .executables import HostSide, make_call_plan, make_exchange, make_executable, place_mean
+from .executables import HostSide, make_call_plan, make_executable, open_exchange, place_mean
 from .graph_checks import check_operators, check_overlap, check_pipeline, refuse_written_buffers
 from .other_faults import name_other_faults
 
@@ -58,10 +61,10 @@ _NO_PART_OF_EXECUTABLES = frozenset(
 
 @dataclass
 class CompiledModel:
-    """What a compilation leaves: the graph, the executable, the device's tensors and the plan of a call.
+    """The result of a compilation: the graph, the executable, the device's tensors and the plan of a call.
 
     `capture_again` captures the same step once more, which takes about `capture_seconds`; it holds no batch.
-    `first_run` is the run of `forward` that was captured, until somebody has followed it.
+    `first_run` is the captured run of `forward`, until it has been followed.
     """
 
     graph: StepGraph
@@ -94,10 +97,10 @@ def compile_model(
     *,
     waits: bool,
 ) -> CompiledModel:
-    """Trace `model` and build its executable, one process after the other, and write the files that options ask for.
+    """Trace `model` and build its executable, one process after the other, and write the files that the options name.
 
-    Unless it `waits`, no engine is measured. `check_graph` may refuse what was traced. Raises
-    `poptorch.Error` for everything that a device would refuse; exceptions of `forward` come through as they are.
+    Unless it `waits`, no engine is measured. `check_graph` may refuse the traced graph. Raises `poptorch.Error` for
+    everything that a device would refuse; exceptions of `forward` are passed on unchanged.
     """
     # A tensor made in inference mode could not be written to by a later call outside of it.
     with torch.inference_mode(False), lock_compilation(model, options):
@@ -106,7 +109,7 @@ def compile_model(
         # before anything is written about a graph that is refused
         check_graph(compiled.graph)
         export_graph(compiled.graph)
-        # what besides the graph makes an executable what it is
+        # what an executable depends on besides the graph
         settings = {key: value for key, value in options.toDict().items() if key not in _NO_PART_OF_EXECUTABLES}
         keep_executable(compiled.graph, options, settings={**settings, "optimizer": str(host.optimizer_type)})
     _write_profile(options, training=host.is_training)
@@ -124,8 +127,8 @@ def _trace_and_build(
     with _one_at_a_time, closing(bar):
         set_max_repeat_logs(options.max_repeat_logs)
         _check_settings(model, options)
-        groups = find_replica_groups(model, host.per_replica, options.replication_factor)
-        exchange = make_exchange(options, grouped=groups) if host.is_training else None
+        groups = collect_replica_groups(model, host.per_replica, options.replication_factor)
+        exchange = open_exchange(options, grouped=groups) if host.is_training else None
         plan = make_call_plan(options, training=host.is_training, exchange=exchange)
         report(0, 100)
         # A step is traced on one micro-batch: the plan of a call repeats it for the others.
@@ -134,7 +137,7 @@ def _trace_and_build(
         )
         capture = partial(_capture_step, model, options, training=host.is_training, groups=groups)
         scopes = GraphScopes(source_excludes=options._source_location_excludes)
-        # who compiles without a port asks for no second run
+        # a compilation without a port makes no second run
         first_run = None if getattr(model, "_porting_allowed", None) is None else FirstRun()
         started = perf_counter()
         try:
@@ -182,7 +185,7 @@ def _trace_and_build(
             plan,
             num_ipus,
             anchors,
-            # who captures again compares operators and values: where they were placed is known
+            # a second capture compares operators and values: their placement is known
             capture_again=lambda: capture(outline, GraphScopes(), keeps_facts=False),
             capture_seconds=capture_seconds,
             first_run=first_run,
@@ -190,7 +193,7 @@ def _trace_and_build(
 
 
 def _log_what_differs(graph: StepGraph, model: nn.Module, bound: BoundArguments) -> None:
-    """Log a step that trains nothing, and what has other types on the device."""
+    """Log a step that trains nothing, and the tensors that have other types on the device."""
     is_trained = any(info.requires_grad for info in graph.parameters)
     if graph.has_loss and is_trained and not graph.loss_has_gradient:
         logger.warning("The loss does not depend on any trainable parameter: no parameter will be updated")
@@ -233,7 +236,7 @@ def _take_first_rows(tensor: torch.Tensor, num_slices: int, options: Options) ->
         tensor = tensor.detach()
     if num_slices > 1:
         tensor = tensor.narrow(0, 0, rows // num_slices)
-    # sparse tensors have no memory layout to change; the capture refuses them in words of its own
+    # sparse tensors have no memory layout to change; the capture refuses them with its own message
     return tensor.contiguous() if tensor.layout == torch.strided else tensor
 
 
@@ -250,7 +253,7 @@ def _capture_step(
     first_run: Optional[FirstRun] = None,
     failures: Optional[List[Exception]] = None,
 ) -> StepGraph:
-    # the mark of models that `to_ipu` wraps: they get what plain PopTorch leaves out without a word
+    # the mark of models that `to_ipu` wraps: they get what plain PopTorch leaves out silently
     allowed = getattr(model, "_porting_allowed", None)
     with put_one_group_in_place(model, groups):
         return capture_step(
@@ -273,7 +276,7 @@ def _capture_step(
 
 
 def _check_graph(graph: StepGraph, model: nn.Module, scopes: GraphScopes, options: Options) -> int:
-    """Refuse what the device cannot do, in PopTorch's order; return how many IPUs the model needs."""
+    """Refuse what the device does not support, in PopTorch's order; return how many IPUs the model needs."""
     check_operators(graph, model)
     check_overlap(graph, options)
     num_ipus = check_pipeline(graph, scopes, options)

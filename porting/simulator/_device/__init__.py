@@ -1,1 +1,1 @@
-"""The simulated device: which one a model is for, who holds it, and what is on it."""
+"""Simulate the device: these modules choose it, hand it out to executors, and keep what is on it."""

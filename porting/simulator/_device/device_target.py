@@ -1,12 +1,12 @@
-"""Choose a model's device, and hand out the simulated IPUs where they count as hardware.
+"""Choose a model's device, and count simulated IPUs where they stand for hardware.
 
-A device is the simulator's, some simulated IPUs, the IPU model, or one that is not there. An executor that is attached
-to simulated IPUs holds a `Claim` on them until it releases it or is collected. Without hardware (the default) there is
-no shortage, and nothing is claimed.
+Sessions, performance counters and checks of the graph use it. A device is the simulator's, some simulated IPUs, the IPU
+model, or one that is not there. An executor that is attached to simulated IPUs holds a `Claim` on them until it
+releases it or is collected. Without hardware (the default) there is no shortage, and nothing is claimed.
 
 The environment decides, as it does for PopTorch:
 
-* ``POPTORCH_IPU_MODEL``, ``POPTORCH_SMALL_IPU_MODEL``: non-zero asks for the IPU model, whose generation
+* ``POPTORCH_IPU_MODEL``, ``POPTORCH_SMALL_IPU_MODEL``: non-zero chooses the IPU model, whose generation
   ``POPTORCH_IPU_MODEL_VERSION`` names; ``Options.useIpuModel`` has the last word. It computes like any device here.
 * ``PORTING_SIM_HARDWARE``: ``1`` or ``bow`` makes the simulated devices count as hardware for this program;
   ``gc200`` (or ``2``) names the older generation. ``PORTING_SIM_IPUS`` says how many there are, 64 by default.
@@ -53,7 +53,7 @@ _VERSIONS = {
 }
 # The generations that the IPU model can be asked to imitate.
 _MODEL_VERSIONS = ("ipu1", "ipu2", "ipu21")
-# A waiting executor looks again this often: an executor that is garbage gives its IPUs back without a word.
+# A waiting executor looks again this often: a collected executor releases its IPUs without notice.
 _SECONDS_BETWEEN_LOOKS = 1.0
 
 # Re-entrant, because a claim may be collected, and so released, while this thread holds it.
@@ -67,7 +67,7 @@ def is_offline(options: Options) -> bool:
 
 
 def uses_ipu_model(options: Options) -> bool:
-    """Tell whether the IPU model is asked for: the option decides, and the environment where it is not set."""
+    """Tell whether the IPU model is chosen: the option decides, and the environment where it is not set."""
     return bool(options.use_model if options.exists("use_model") else _find_model_variable())
 
 
@@ -118,7 +118,7 @@ def count_simulated_ipus() -> int:
 
 
 def check_target(options: Options) -> None:
-    """Raise `poptorch.Error` for settings that contradict each other; log what decided about the IPU model."""
+    """Raise `poptorch.Error` for contradictory settings; log which setting decided about the IPU model."""
     if uses_ipu_model(options):
         version = os.environ.get("POPTORCH_IPU_MODEL_VERSION") or "ipu2"
         if version not in _MODEL_VERSIONS:
@@ -140,7 +140,7 @@ def check_target(options: Options) -> None:
 
 
 def _find_model_variable() -> str:
-    """Return the variable that asks for the IPU model; the full model goes before the small one."""
+    """Return the variable that chooses the IPU model; the full model goes before the small one."""
     names = ("POPTORCH_IPU_MODEL", "POPTORCH_SMALL_IPU_MODEL")
     return next(filter(_is_switched_on, names), "")
 
@@ -158,7 +158,7 @@ class Claim:
         self._is_held = True
 
     def release(self) -> None:
-        """Give the IPUs back; a second time does nothing."""
+        """Release the IPUs; a second call has no effect."""
         with _changed:
             if self._is_held:
                 self._is_held = False
@@ -187,7 +187,7 @@ def claim_device(options: Options, num_ipus: int) -> Optional[Claim]:
     with _changed:
         while True:
             ipus = _find_free(candidates)
-            # Executors that nobody can reach any more may still hold theirs.
+            # Executors that are garbage may still hold theirs.
             if ipus is None and gc.collect():
                 ipus = _find_free(candidates)
             if ipus is not None:
@@ -211,7 +211,7 @@ def _find_free(candidates: Sequence[Tuple[int, ...]]) -> Optional[Tuple[int, ...
 
 
 def waits_for_ipus() -> bool:
-    """Tell whether the environment says that executors wait for IPUs that others hold."""
+    """Tell whether executors wait for IPUs that others hold, by the environment."""
     return _is_switched_on("POPTORCH_WAIT_FOR_IPU")
 
 
@@ -243,7 +243,7 @@ def count_reserved_ipus(num_ipus: int, *, may_round: bool) -> int:
 
 
 def list_devices(num_ipus: int) -> List[Tuple[int, ...]]:
-    """Return the IPUs behind each device number: first every single one, then the pairs, the fours and so on.
+    """Return the IPUs of each device number: first every single one, then the pairs, the fours and so on.
 
     >>> list_devices(4)
     [(0,), (1,), (2,), (3,), (0, 1), (2, 3), (0, 1, 2, 3)]

@@ -1,4 +1,7 @@
-"""`EngineChange`: a training goes on with a faster executable between two calls, and back if it is none."""
+"""Exchange a training's executable between two calls: `EngineChange` takes a faster one, and returns if it is not.
+
+The device session looks for one between two calls.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from .perf_counters import CallTimes
 
 __all__ = ["EngineChange"]
 
-# So many calls before and behind a change are compared, a few behind it being warm-up.
+# So many calls before and after a change are compared; a few after it are warm-up.
 _NUM_COMPARED = 25
 _NUM_WARM_UP = 5
 # A change that was measured to gain goes back only if it clearly loses here.
@@ -53,7 +56,7 @@ class EngineChange:
         self._seconds_before = 0.0
 
     def look(self, inputs: Sequence[torch.Tensor], last_call: Optional[CallTimes]) -> bool:
-        """Between two calls: take what was found, or go back; tell whether to look again before the next call."""
+        """Take a faster executable between two calls, or go back; tell whether to look again before the next call."""
         if last_call is not None:
             _entered, started, ended, _left = last_call
             self._num_calls += 1
@@ -69,7 +72,7 @@ class EngineChange:
         return not self._is_over
 
     def stop(self) -> None:
-        """Look for nothing any more."""
+        """End the search."""
         self._is_over = True
         self._tuning.stop()
 
@@ -77,7 +80,7 @@ class EngineChange:
         before = self._compiled.obtained
         self._is_over = found.variant == before.variant
         if self._is_over:
-            # nothing changes but what is known of it
+            # only the knowledge of it changes
             self._compiled.obtained = replace(before, tuning=found.tuning)
             self._say_change(f"nothing was found that is faster than `{before.variant.label}`")
             return
@@ -109,7 +112,7 @@ class EngineChange:
         self._before = None
 
     def _exchange_executable(self, obtained: Obtained) -> None:
-        """Let `obtained` run the next call, with weights, optimizer's state and random stream as they are."""
+        """Let `obtained` run the next call, with the present weights, optimizer's state and random stream."""
         compiled = self._compiled
         state = compiled.state
         if obtained.graph is not compiled.obtained.graph:

@@ -1,4 +1,7 @@
-"""`describe_host`: what a compilation may ask of the host's side of an executor."""
+"""Describe the host's side of an executor to a compilation: `describe_host` lists its tensors and optimizer.
+
+The device session passes it to the compilation.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ __all__ = ["describe_host"]
 def describe_host(
     user_model: nn.Module, owner: Optional[Owner], optimizer: DeviceOptimizer, per_replica: PerReplicaParams
 ) -> HostSide:
-    """Return the optimizer and the weights of `user_model`, to be looked at only if somebody asks.
+    """Return the optimizer and the weights of `user_model`, which are read only on request.
 
     `owner` is a training executor's hold on the model; without one it is inference.
     """
@@ -29,13 +32,13 @@ def describe_host(
         fetch_other_owners(user_model, owner)
         return read_plain_views(user_model)
 
-    def list_groups(state: DeviceState) -> Any:
+    def read_groups(state: DeviceState) -> Any:
         return optimizer.list_groups(state, name_parameters(user_model)) if owner is not None else ((), ())
 
     return HostSide(
         is_training=owner is not None,
         optimizer_type=optimizer.settings.get("optimizer_type"),
-        optimizer_groups=list_groups,
+        optimizer_groups=read_groups,
         optimizer_names=lambda: optimizer.list_names(user_model),
         weights=read_weights,
         per_replica=per_replica,

@@ -1,7 +1,8 @@
-"""Time the last call: the moments when its tensors moved between host and device, and its latencies.
+"""Time the last call: when its tensors moved between host and device, and its latencies.
 
-A call is timed at four points: inputs handed over, run started, run ended, outputs handed back. The time of the run is
-divided evenly over its steps, since the simulator runs them as one program. Times are seconds of the wall clock.
+The executor's latencies and its cycle count come from here. A call is timed at four points: inputs handed over, run
+started, run ended, outputs handed back. The time of the run is divided evenly over its steps, since the simulator runs
+them as one program. Times are seconds of the wall clock.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ __all__ = [
     "CallTimes",
     "Counters",
     "Latency",
+    "collect_stamps",
     "count_cycles",
-    "list_stamps",
     "measure_compilation",
     "measure_latency",
 ]
@@ -35,7 +36,7 @@ Counters = Dict[str, List[List[float]]]
 Latency = Tuple[float, float, float]
 
 
-def list_stamps(graph: StepGraph, plan: CallPlan, times: CallTimes, options: Options) -> Counters:
+def collect_stamps(graph: StepGraph, plan: CallPlan, times: CallTimes, options: Options) -> Counters:
     """Return for each event of a call a list of stamps for each input or output of the graph."""
     num_outputs = len(graph.outputs)
     entered: List[Tuple[float, float]] = []
@@ -85,9 +86,9 @@ def count_cycles(times: Optional[CallTimes], options: Options) -> int:
 
 
 def measure_compilation(options: Options) -> datetime.timedelta:
-    """Return how long the last compilation took and a second, which one for IPUs takes and programs rely on.
+    """Return the seconds of the last compilation and one more: a real one takes that long, and programs rely on it.
 
-    Raises `poptorch.Error` without the progress bar, which measures.
+    Raises `poptorch.Error` without the progress bar, which does the measuring.
     """
     if not options._show_compilation_progress_bar:
         raise createPoptorchError("Please set showCompilationProgressBar option to obtain compilation time.")
@@ -96,7 +97,7 @@ def measure_compilation(options: Options) -> datetime.timedelta:
 
 
 def _time_steps(plan: CallPlan, times: CallTimes) -> Tuple[List[Tuple[float, float]], List[Tuple[float, float]]]:
-    """Return (asked for, there) of each micro-batch, and (ready, handed back) of each result that is kept."""
+    """Return (requested, received) of each micro-batch, and (ready, returned) of each result that is kept."""
     entered, started, ended, left = times
     num_runs = plan.iterations * plan.accumulation * plan.replicas
     each, transfer = (ended - started) / num_runs, (started - entered) / num_runs

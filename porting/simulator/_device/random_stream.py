@@ -1,4 +1,7 @@
-"""The device's random stream in PopTorch's form, a list of integers: the seed, then the words of the state."""
+"""Convert the device's random state to PopTorch's form and back: a list of integers, seed first.
+
+The device session keeps one `RandomStream`.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,7 @@ def list_words(seed: int, state: torch.Tensor) -> List[int]:
 
 
 class RandomStream:
-    """The host's copy of a device's random stream; `is_behind` says that the device has run since it was read."""
+    """The host's copy of a device's random stream; `is_behind` means that the device has run since it was read."""
 
     def __init__(self, options: Options) -> None:
         """Start with the seed that the executor's `options` name, or with nothing."""
@@ -63,14 +66,14 @@ class RandomStream:
         return None if self._words is None else list(self._words)
 
     def keep(self, words: Sequence[int]) -> None:
-        """Let a copy of `words` replace what the device has; they reach it with the next `send`."""
+        """Let a copy of `words` replace the device's state with the next `send`."""
         # raises for words that are none, before anything changes
         make_generator_state(words)
         self._words = list(words)
         self.is_behind = False
 
     def send(self, device: DeviceState) -> None:
-        """Let the stream of `device` go on from the host's copy, if there is one."""
+        """Continue the stream of `device` from the host's copy, if there is one."""
         words = self._words
         if words is None:
             return

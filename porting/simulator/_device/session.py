@@ -1,4 +1,4 @@
-"""`DeviceSession`: what an executor has on its device, from the compilation to `destroy`, and how it gets there."""
+"""Own what an executor has on its device, from compilation to `destroy`. An executor has one `DeviceSession`."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ class DeviceSession:
     """Owns the executable of one executor, its claim on IPUs, and the tensors that are on the device.
 
     Weights, optimizer state and random stream are kept twice, here and on the host. The session knows which copy is the
-    newer one, and brings it across where the other is looked at. An executor locks it against other threads. `model` is
-    what is traced and `user_model` what the user holds; `owner` is a training executor's hold on the user's tensors.
+    newer one, and copies it where the other is read. An executor locks it against other threads. `model` is traced, and
+    `user_model` is the user's object; `owner` is a training executor's hold on the user's tensors.
     """
 
     def __init__(self, model: nn.Module, user_model: nn.Module, options: Options, *, owner: Optional[Owner]) -> None:
@@ -77,7 +77,7 @@ class DeviceSession:
         self._warned_not_contiguous = False
 
     def __getstate__(self) -> Dict[str, Any]:
-        # the copy of an executor goes on with a stream of its own
+        # the copy of an executor continues with a stream of its own
         return {**self.__dict__, "random": copy.copy(self.random)}
 
     def require_compiled(self) -> CompiledModel:
@@ -104,7 +104,7 @@ class DeviceSession:
     ) -> None:
         """Compile for `bound`, and attach unless the device is offline; if `check_graph` refuses, nothing changes.
 
-        Unless it `waits`, by default as the session does, engines are measured while the training goes on.
+        Unless it `waits`, by default as the session does, engines are measured beside the training.
         """
         options = self.options
         announce_compilation(bound, options)
@@ -129,12 +129,12 @@ class DeviceSession:
             self._take_device()
 
     def wrap_user_model(self) -> None:
-        """Let the host's tensors fetch what the device has trained when somebody looks at them; only in training."""
+        """Let the host's tensors fetch the trained values when they are read; only in training."""
         if self.owner is not None:
             wrap_model(self.user_model, self.owner)
 
     def destroy(self) -> None:
-        """Drop the executable; in training, fetch what it trained and give the model its own classes back."""
+        """Drop the executable; in training, fetch the trained values and restore the model's own classes."""
         if self.compiled is None:
             return
         if self.owner is not None:
@@ -179,7 +179,7 @@ class DeviceSession:
             raise
 
     def detach(self) -> None:
-        """Fetch what is on the device and release it; `poptorch.Error` if it is not attached."""
+        """Fetch the device's state and release the device; raises `poptorch.Error` if it is not attached."""
         state = self._require_device()
         self.random.read(state)
         if self.owner is not None:
@@ -188,7 +188,7 @@ class DeviceSession:
         self._release_device()
 
     def lose_device(self) -> None:
-        """Be as after the loss of the device: detached, with the weights and the state of the last copies."""
+        """Detach as after a loss of the device: weights and state are those of the last copies."""
         state = self.require_compiled().state
         self._note_that_host_is_current()
         self.random.is_behind = False
@@ -199,13 +199,13 @@ class DeviceSession:
             self.optimizer.synced.host_state_is_dirty = False
 
     def _move_to(self, state: DeviceState) -> None:
-        """Go on with a state that has the values of the one before in other tensors."""
+        """Continue with a state that has the same values in other tensors."""
         self.optimizer.move_to(state)
         if self.owner is not None:
             move_shared_weights(self.owner, state)
 
     def _release_device(self) -> None:
-        """Give the IPUs back; nothing is fetched."""
+        """Release the IPUs; nothing is fetched."""
         self.is_attached = False
         claim, self._claim = self._claim, None
         if claim is not None:
@@ -250,7 +250,7 @@ class DeviceSession:
         return hosts, inputs
 
     def _run_program(self, compiled: CompiledModel, inputs: Sequence[torch.Tensor]) -> List[torch.Tensor]:
-        """Run the program, and note what is newer on the device then."""
+        """Run the program, and note which tensors are newer on the device afterwards."""
         optimizer, owner = self.optimizer, self.owner
         if owner is not None and self._shares_memory:
             # a device that is lost leaves the host with the weights of before, which it has to have
@@ -309,7 +309,7 @@ class DeviceSession:
         if self.owner is not None:
             self.owner.memory.end_sharing()
         if not self.is_training:
-            # Or the next look would replace what is fetched now by what was trained before.
+            # Or the next read would replace the values fetched now by earlier ones.
             fetch_other_owners(self.user_model, self.owner)
         download_weights(self.user_model, state)
         if self.owner is not None:
@@ -317,7 +317,7 @@ class DeviceSession:
             self.host_weights_version = self.owner.version
 
     def copy_weights_to_device(self) -> None:
-        """Send all parameters and buffers; what was trained and not fetched is lost, unless the host had no others."""
+        """Send all parameters and buffers; trained values not yet fetched are lost, unless the host had no others."""
         self._require_device()
         if self.owner is not None and self.owner.memory.is_shared:
             self.copy_weights_to_host()
@@ -343,7 +343,7 @@ class DeviceSession:
         return self.require_compiled().state.read_replica_buffers()
 
     def write_replica_buffers(self, values: Mapping[str, Sequence[torch.Tensor]]) -> None:
-        """Write the buffers that replicas have of their own, which no vendor's device lets a host do."""
+        """Write the buffers that replicas have of their own, which a vendor's device does not allow."""
         self.require_compiled().state.write_replica_buffers(values)
 
     def follow_training_model(self, send: Callable[[], None]) -> None:
@@ -359,7 +359,7 @@ class DeviceSession:
             self.host_weights_version = trained.version
 
     def leave_weights_behind(self) -> None:
-        """Keep what a forgotten executor trained: no tensor may be touched while garbage is collected."""
+        """Keep the values that a collected executor trained; a garbage collection must not touch tensors."""
         if self.owner is None:
             return
         self.optimizer.leave_device()
@@ -370,7 +370,7 @@ class DeviceSession:
     # -- optimizer and random stream -----------------------------------------------------------------------------------
 
     def set_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
-        """Hand the optimizer's settings, and a state that was loaded into it, to the device if it is attached."""
+        """Send the optimizer's settings, and a state that was loaded into it, to the device if it is attached."""
         self.optimizer.take(optimizer)
         if self.compiled is not None and self.is_attached:
             self.optimizer.upload_settings(name_parameters(self.user_model))
@@ -391,7 +391,7 @@ class DeviceSession:
         return self.random.read(state if self.is_attached else None)
 
     def set_random_state(self, words: Sequence[int]) -> None:
-        """Let the random stream go on from `words`, at once if the device is attached."""
+        """Continue the random stream from `words`, at once if the device is attached."""
         state = self.require_compiled().state
         self.random.keep(words)
         if self.is_attached:

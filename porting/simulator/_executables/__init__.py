@@ -1,1 +1,1 @@
-"""Executables as files: saving, loading, the cache."""
+"""Save executables as files, load them again, and keep the folder of compiled ones."""

@@ -1,7 +1,7 @@
-"""The folder of compiled executables: one file for each graph, and a lock so that one process compiles at a time.
+"""Keep the folder of compiled executables: one file for each graph, and a lock so that one process compiles at a time.
 
-As with PopTorch, a file there is named after the fingerprint of its graph. Compiled programs are kept elsewhere
-(`porting.executables`), so a file holds nothing but its format and the fingerprint.
+Compilations use it. As with PopTorch, a file there is named after the fingerprint of its graph. Compiled programs are
+kept elsewhere (`porting.executables`), so a file holds nothing but its format and the fingerprint.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def keep_executable(graph: StepGraph, options: Options, *, settings: Mapping[str
 
 @contextmanager
 def lock_compilation(model: nn.Module, options: Options) -> Iterator[bool]:
-    """Let one process of a distributed run after the other compile `model`; yields whether this one is the first.
+    """Let the processes of a distributed run compile `model` one by one; yields whether this one is the first.
 
     The lock, `distributedCacheLock` for programs, is a file in the cache folder, named after the model; each process
     adds a character, and the last one removes it. A single process needs none; without a cache there is a warning.

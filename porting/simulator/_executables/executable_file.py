@@ -1,8 +1,9 @@
-"""The file format of saved executables: a head, then sections with a length and a checksum each.
+"""Read and write the file format of saved executables: a head, then sections with a length and a checksum each.
 
-Layout: 12 bytes `MAGIC`, 4 bytes format version, then for each section 4 bytes tag, 8 bytes length, 32 bytes SHA-256,
-and the content. Numbers are little endian. ``EXEC`` is the compressed record of the graph, ``META`` the pickled
-`PoptorchData`. Pickles run code when they are read: open only files that you trust, as with PopTorch itself.
+`save`, `loadExecutable` and PopTorch's own file functions use it. Layout: 12 bytes `MAGIC`, 4 bytes format version,
+then for each section 4 bytes tag, 8 bytes length, 32 bytes SHA-256, and the content. Numbers are little endian.
+``EXEC`` is the compressed record of the graph, ``META`` the pickled `PoptorchData`. Pickles run code when they are
+read: open only files that you trust, as with PopTorch itself.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ def write_executable_file(filename: FileName, record: Mapping[str, Any], metadat
 
 
 def appendPoptorchMetadataToFile(serialized_poptorch_metadata: bytes, filename: FileName) -> None:
-    """Put metadata into the file of an executable, in the place of what it has; `poptorch.Error` for other files."""
-    # in one piece: a program that ends half way leaves the old file
+    """Replace the metadata in the file of an executable; raises `poptorch.Error` for other files."""
+    # in one piece: a program that ends halfway leaves the old file
     _write_sections(filename, {**_read_sections(filename), _METADATA: bytes(serialized_poptorch_metadata)})
 
 

@@ -1,4 +1,4 @@
-"""`save` and `loadExecutable`: an executor's executable, arguments, options, model and states in one file.
+"""Save an executor's executable, arguments, options, model and states in one file, and load them with `loadExecutable`.
 
 The executable is the graph of the captured step. Loading traces the model again, as PopTorch does, and compares.
 """
@@ -27,7 +27,7 @@ _COUNTS = ("device_iterations", "replication_factor", "gradient_accumulation", "
 
 
 def save_executable(session: DeviceSession, filename: FileName, *, export_model: bool, save_rng_state: bool) -> None:
-    """Write the file of an executor's `save`, with what was trained, which is fetched first if there is a device."""
+    """Write the file of an executor's `save`, with the trained values, which are fetched first if there is a device."""
     # what cannot be saved is said before a folder is made
     compiled = session.require_compiled()
     path = Path(filename)

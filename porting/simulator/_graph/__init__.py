@@ -1,1 +1,1 @@
-"""The compiled graph: what the device makes of it, and how others see it."""
+"""Show the compiled graph as the vendor's tools do: names, anchored tensors, and files."""

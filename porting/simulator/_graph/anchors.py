@@ -1,7 +1,8 @@
-"""Anchored tensors: values of a compiled model besides its outputs that each call keeps for `getAnchoredTensor`.
+"""Keep anchored tensors, values of a compiled model besides its outputs, which each call saves for `getAnchoredTensor`.
 
-What the forward graph computes becomes an extra output of it, copied where it is computed, so that later in-place
-writes do not show; what only the step has is read off it by an observer; hyper-parameters come from the optimizer.
+Compilations and executors use it. A value of the forward graph becomes an extra output, copied where it is computed, so
+that later in-place writes do not show. An observer reads the values that only the step has, and hyper-parameters come
+from the optimizer.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class Anchors:
         self, results: List[torch.Tensor], values: Mapping[str, torch.Tensor], plan: CallPlan
     ) -> Dict[str, torch.Tensor]:
         """Take the anchors out of the `results` of a call; `values` are hyper-parameters by their long names."""
-        # In place: what is left is handed back to the user as the outputs.
+        # In place: the rest is returned to the user as the outputs.
         last = self.num_outputs + len(self.forward)
         found = dict(zip(self.forward, results[self.num_outputs : last]))
         del results[self.num_outputs : last]
@@ -77,7 +78,7 @@ def list_tensor_names(graph: StepGraph, plan: CallPlan, optimizer: OptimizerName
 def find_anchors(
     graph: StepGraph, options: Options, plan: CallPlan, optimizer_names: Callable[[], OptimizerNames]
 ) -> Anchors:
-    """Return where the tensors that `options` anchor come from; `poptorch.Error` for a name that no tensor has."""
+    """Return the sources of the tensors that `options` anchor; raises `poptorch.Error` for an unknown name."""
     optimizer = optimizer_names()
     nodes = name_tensors(graph)
     steps = name_step_values(graph, slots=optimizer.slots, adapts_loss_scaling=plan.adapts_loss_scaling)

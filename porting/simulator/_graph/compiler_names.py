@@ -1,4 +1,4 @@
-"""Names of operators and tensors as the graph compiler gives them, for `getTensorNames()`, anchors and listings."""
+"""Name operators and tensors as the graph compiler does, for `getTensorNames()`, anchors and listings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ...engines.calls.step_anchors import StepValue
 from ...engines.recompute.values_for_backward import list_trained_parameters
 from .._scopes.executed_operators import is_convolution, label_operator, list_executed_operators, list_results
 
-__all__ = ["find_gradient_types", "find_operator_types", "find_update_types", "name_step_values", "name_tensors"]
+__all__ = ["list_gradient_types", "list_operator_types", "list_update_types", "name_step_values", "name_tensors"]
 
 # Types that differ from the ATen name in camel case, with the names of the operators that become them.
 _NAMES_BY_TYPE: Dict[str, str] = {
@@ -59,7 +59,7 @@ _NAMES_BY_TYPE: Dict[str, str] = {
 _TYPES = {name: kind for kind, names in _NAMES_BY_TYPE.items() for name in names.split()}
 
 
-def find_operator_types(node: torch.fx.Node) -> Tuple[str, ...]:
+def list_operator_types(node: torch.fx.Node) -> Tuple[str, ...]:
     """Return the types of the compiler's operators that `node` becomes, in order; the last one has its result."""
     label = label_operator(node)
     name = label[:-1] if label.endswith("_") and not label.endswith("__") else label
@@ -74,10 +74,10 @@ def find_operator_types(node: torch.fx.Node) -> Tuple[str, ...]:
     return (_TYPES.get(name, in_camel_case),)
 
 
-def find_gradient_types(operator_type: str) -> Tuple[str, ...]:
+def list_gradient_types(operator_type: str) -> Tuple[str, ...]:
     """Return the types of the operators that differentiate one of `operator_type`.
 
-    >>> find_gradient_types("MultiConv")
+    >>> list_gradient_types("MultiConv")
     ('MultiConvDataGrad', 'MultiConvWeightsGrad')
     """
     if operator_type in ("Conv", "MultiConv"):
@@ -87,13 +87,13 @@ def find_gradient_types(operator_type: str) -> Tuple[str, ...]:
     return (f"{operator_type}Grad",)
 
 
-def find_update_types(optimizer: str, *, has_momentum: bool) -> Tuple[str, ...]:
+def list_update_types(optimizer: str, *, has_momentum: bool) -> Tuple[str, ...]:
     """Return the types of the operators that update one parameter, for the name of an optimizer on the device.
 
-    >>> find_update_types("SGD1", has_momentum=False)
+    >>> list_update_types("SGD1", has_momentum=False)
     ('SGD0VarUpdate',)
     """
-    # without momentum PopART has one form of SGD, whatever the optimizer was asked for
+    # without momentum PopART has one form of SGD, whatever the optimizer's form is
     if optimizer.startswith("SGD"):
         return (f"{optimizer}AcclUpdate", f"{optimizer}VarUpdate") if has_momentum else ("SGD0VarUpdate",)
     if optimizer.startswith("RMSPROP"):
@@ -102,7 +102,7 @@ def find_update_types(optimizer: str, *, has_momentum: bool) -> Tuple[str, ...]:
 
 
 def name_tensors(graph: StepGraph) -> Dict[str, torch.fx.Node]:
-    """Name what enters the graph and the results of its operators.
+    """Name the inputs of the graph and the results of its operators.
 
     Parameters and buffers are called by their module path, inputs `input`, `input/1`, ..., losses `loss`, `loss/1`, ...
     with the final one first, and other results by name scope, type and number of the result, as `encoder/MatMul:0`.
@@ -116,7 +116,7 @@ def name_tensors(graph: StepGraph) -> Dict[str, torch.fx.Node]:
     named += [("loss", loss) for loss in losses]
     for node in list_executed_operators(graph.graph):
         if node not in losses:
-            kind = f"{node.meta.get('name_scope', '')}{find_operator_types(node)[-1]}"
+            kind = f"{node.meta.get('name_scope', '')}{list_operator_types(node)[-1]}"
             named += [(f"{kind}:{number}", result) for number, result in enumerate(list_results(node))]
     found: Dict[str, torch.fx.Node] = {}
     counts: Counter[str] = Counter()
@@ -131,7 +131,7 @@ def name_tensors(graph: StepGraph) -> Dict[str, torch.fx.Node]:
 def name_step_values(
     graph: StepGraph, *, slots: Mapping[str, Tuple[str, ...]], adapts_loss_scaling: bool
 ) -> Dict[str, StepValue]:
-    """Name what only the optimizer step has; `slots` lists the optimizer's state tensors of each parameter."""
+    """Name the values that only the optimizer step has; `slots` lists the state tensors of each parameter."""
     found: Dict[str, StepValue] = {}
     trained = list_trained_parameters(graph)
     known = set(trained)

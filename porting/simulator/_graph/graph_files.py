@@ -1,11 +1,11 @@
-"""The compiled graph for people and for files: its record, its export, its lines in the log, and PopART's listing.
+"""Write the compiled graph to files and logs: its record, its export, its log lines, and PopART's listing.
 
 The record is JSON and does not depend on where the source lies or in which order memory was allocated, so that equal
 graphs have equal records in every process. The listing is JSON, too. Its `maingraph` has the operators in the order of
 a run: those of `forward`, in training then those of the backward pass and of the optimizer. Each has `type`, `name`
 (name scope and type), `id`, `inputs` and `outputs` (name, type and shape), `attributes` as text, `block`, `stage`,
 `phase`, `ipu` and `location`. Convolutions of one `MultiConv` are one operator. Further lists are the bodies of loops
-and branches. Operators that come of compiling - copies, reductions over replicas, recomputation - are not in it.
+and branches. Operators that only compiling adds - copies, reductions over replicas, recomputation - are not in it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from .._scopes.executed_operators import (
     list_operands,
     list_results,
 )
-from .compiler_names import find_gradient_types, find_operator_types, name_tensors
+from .compiler_names import list_gradient_types, list_operator_types, name_tensors
 
 __all__ = ["GRAPH_FORMAT", "export_graph", "hash_record", "make_graph_record", "render_ir", "trace_graph"]
 
@@ -46,7 +46,7 @@ _TYPES = {torch.float16: "FLOAT16", torch.float32: "FLOAT", torch.int32: "INT32"
 
 
 def make_graph_record(graph: StepGraph) -> Dict[str, Any]:
-    """Return `graph` as JSON: what enters it, its operators, what leaves it, and the hashes of its constants."""
+    """Return `graph` as JSON: its inputs, its operators, its outputs, and the hashes of its constants."""
     identity = identify_graph(graph)
     return {"format": GRAPH_FORMAT, **identity.tensors, **identity.graph, "constants": identity.constants}
 
@@ -88,10 +88,10 @@ def render_ir(graph: StepGraph, *, update_types: Sequence[str] = ()) -> str:
     """Return the JSON text of `graph`; `update_types` are the operators that update one parameter in training."""
     names = {node: name for name, node in name_tensors(graph).items()}
     operators = list(_make_forward_entries(graph.graph, names, find_nodes_with_gradient(graph)))
-    # The simulator differentiates with torch; this is what the compiler would make of each operator.
+    # The simulator differentiates with torch; these are the compiler's operators for each gradient.
     backward = [entry for operator in reversed(operators) for entry in _make_backward_entries(operator)]
     graphs = {"maingraph": [*operators, *backward, *_make_update_entries(graph, update_types)]}
-    graphs.update(_list_body_graphs(graph.graph, names))
+    graphs.update(_collect_body_graphs(graph.graph, names))
     for entries in graphs.values():
         for number, entry in enumerate(entries):
             entry["id"] = number
@@ -108,14 +108,14 @@ _MARKED = {
 Entry = Dict[str, Any]
 
 
-def _list_body_graphs(graph: torch.fx.Graph, names: Dict[torch.fx.Node, str]) -> Dict[str, List[Entry]]:
+def _collect_body_graphs(graph: torch.fx.Graph, names: Dict[torch.fx.Node, str]) -> Dict[str, List[Entry]]:
     """Return the operators of each body of a loop or branch, by the name of its operator's result and a number."""
     found: Dict[str, List[Entry]] = {}
     for node in graph.nodes:
         for number, body in enumerate(bodies_of(node)):
             key = f"{names.get(list_results(node)[0], node.name)}_body_{number}"
             found[key] = list(_make_forward_entries(body.graph, {}, set()))
-            found.update({f"{key}/{inner}": entries for inner, entries in _list_body_graphs(body.graph, {}).items()})
+            found.update({f"{key}/{inner}": entries for inner, entries in _collect_body_graphs(body.graph, {}).items()})
     return found
 
 
@@ -143,12 +143,12 @@ def _make_forward_entries(
 def _make_operator_entries(node: torch.fx.Node, names: Dict[torch.fx.Node, str], has_gradient: bool) -> Iterator[Entry]:
     inputs = [_describe_tensor(item, names) for item in list_operands(node)]
     outputs = [_describe_tensor(result, names) for result in list_results(node)]
-    *first, last = find_operator_types(node)
+    *first, last = list_operator_types(node)
     for kind in first:  # a product before a sum, which takes the last operand
         product = [{"name": f"{node.meta.get('name_scope', '')}{kind}:0/{node.name}"}]
-        yield _make_entry(kind, node, inputs[:-1], product, _list_attributes(node), has_gradient)
+        yield _make_entry(kind, node, inputs[:-1], product, _collect_attributes(node), has_gradient)
         inputs = [*product, inputs[-1]]
-    yield _make_entry(last, node, inputs, outputs, _list_attributes(node), has_gradient)
+    yield _make_entry(last, node, inputs, outputs, _collect_attributes(node), has_gradient)
 
 
 def _make_multi_entry(members: Sequence[torch.fx.Node], names: Dict[torch.fx.Node, str], has_gradient: bool) -> Entry:
@@ -156,7 +156,7 @@ def _make_multi_entry(members: Sequence[torch.fx.Node], names: Dict[torch.fx.Nod
     inputs = [_describe_tensor(item, names) for node in members for item in list_operands(node)]
     outputs = [_describe_tensor(node, names) for node in members]
     settings = {name: _to_text(value) for name, value in first.meta["multi_conv"].items() if name != "number"}
-    return _make_entry("MultiConv", first, inputs, outputs, {**_list_attributes(first), **settings}, has_gradient)
+    return _make_entry("MultiConv", first, inputs, outputs, {**_collect_attributes(first), **settings}, has_gradient)
 
 
 def _make_entry(
@@ -191,8 +191,8 @@ def _describe_tensor(node: torch.fx.Node, names: Dict[torch.fx.Node, str]) -> En
     return entry
 
 
-def _list_attributes(node: torch.fx.Node) -> Dict[str, Any]:
-    """Return the settings of an operator as text: its arguments that are no tensors, and what the user noted."""
+def _collect_attributes(node: torch.fx.Node) -> Dict[str, Any]:
+    """Return the settings of an operator as text: its arguments that are no tensors, and the user's attributes."""
     attributes: Dict[str, Any] = {}
     if isinstance(node.target, OpOverload):
         for argument, value in zip(read_schema(node.target).arguments, node.args):
@@ -211,7 +211,7 @@ def _list_attributes(node: torch.fx.Node) -> Dict[str, Any]:
 
 
 def _read_marks(tensor: torch.fx.Node) -> Dict[str, str]:
-    """Return what marks on a result say of its operator."""
+    """Return the settings of an operator that marks on its result contain."""
     found: Dict[str, str] = {}
     for user in tensor.users:
         if is_mark(user):
@@ -230,7 +230,7 @@ def _to_text(value: object) -> str:
 
 
 def _make_backward_entries(operator: Entry) -> Iterator[Entry]:
-    for kind in find_gradient_types(operator["type"]) if operator["has_gradient"] else ():
+    for kind in list_gradient_types(operator["type"]) if operator["has_gradient"] else ():
         scope = operator["name"][: -len(operator["type"])]
         gradients = [{**tensor, "name": f"Gradient___{tensor['name']}"} for tensor in operator["outputs"]]
         results = [{**tensor, "name": f"Gradient___{tensor['name']}"} for tensor in operator["inputs"]]

@@ -1,4 +1,7 @@
-"""`AsynchronousDataAccessor`: iterates over a dataset that a process of its own loads ahead."""
+"""Iterate over a dataset that another process loads ahead: `AsynchronousDataAccessor`.
+
+The DataLoader's asynchronous modes use it.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ class AsynchronousDataAccessor:
 
     An element is a tensor, a dictionary of tensors, an object of a type with a custom parser, or any other iterable
     of tensors, which comes back as a list. All elements have the shapes of the first. **The tensors of an element are
-    overwritten some elements later**: copy what is to be kept.
+    overwritten some elements later**: copy those that you keep.
 
     `buffer_size` elements are loaded ahead, before the first iteration only with `early_preload`, and over the end of
     an epoch with `load_indefinitely`. With `rebatched_size` the rows of the elements are divided into elements of
@@ -80,11 +83,11 @@ class AsynchronousDataAccessor:
         self._is_idle = not early_preload
 
     def hold_weakly(self) -> None:
-        """Let go of the dataset: a loader goes away, and its process with it, when its user drops it."""
+        """Hold the dataset weakly, so that a loader and its process end when its user drops it."""
         self._find_dataset = ref(self._find_dataset())
 
     def terminate(self) -> None:
-        """End the loading process: it is asked to, interrupted after 10 s and terminated if that does not help."""
+        """End the loading process: it gets a message, an interrupt after 10 s, and is terminated if it still runs."""
         # there is none if the construction failed
         finalizer = getattr(self, "_finalizer", None)
         if finalizer is not None:
@@ -119,7 +122,7 @@ class AsynchronousDataAccessor:
         return self
 
     def __next__(self) -> Any:
-        """Return the next element; its memory is that of an earlier one, which is not to be used any more."""
+        """Return the next element; its memory is that of an earlier one, which must no longer be used."""
         if self._is_idle:
             if self._epoch:
                 raise StopIteration

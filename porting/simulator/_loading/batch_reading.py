@@ -1,8 +1,8 @@
-"""Whole batches of tensor datasets, read with one copy per tensor where torch makes one call per sample.
+"""Read whole batches of tensor datasets with one copy for each tensor, where torch makes one call for each sample.
 
-Batches lie in memory that is used again as soon as nobody refers to the batch that was in it: fresh memory costs more
-than filling it, since the system hands it out page by page. `combine_batches` makes the one batch that a device call
-takes from several of a user's own batch sampler.
+The DataLoader uses it for loaders without processes of their own. Batches lie in memory that is used again as soon as
+nothing refers to the batch that was in it: fresh memory costs more than filling it, since the system hands it out page
+by page. `combine_batches` makes the one batch that a device call takes from several of a user's own batch sampler.
 """
 
 from __future__ import annotations
@@ -23,33 +23,33 @@ from ...torch_insides.tensors import count_storage_uses, identify_storage
 from ..errors import createPoptorchError
 from .row_sources import Rows, RowSource, find_row_source
 
-__all__ = ["BatchMemory", "BatchReader", "combine_batches", "make_batch_reader"]
+__all__ = ["BatchMemory", "BatchReader", "choose_batch_reader", "combine_batches"]
 
 
-# The one that is filled, the one that the loop works on, and one for somebody who looks back.
+# The one that is filled, the one that the loop works on, and one for a loop that looks back.
 _MOST_SLOTS = 3
 
 
 class BatchReader:
-    """Reads batches from `source` in the place of torch's fetcher `ordinary`, which gets what is no list of rows."""
+    """Reads batches from `source` instead of torch's fetcher `ordinary`, which still gets indices that are no rows."""
 
     def __init__(self, source: RowSource, ordinary: Any, memory: BatchMemory, *, is_one_tensor: bool) -> None:
         self._source, self._ordinary, self._memory = source, ordinary, memory
         self._is_one_tensor, self._gets_rows = is_one_tensor, False
 
-    def list_rows(self, batch_sampler: object) -> Optional[Iterator[Rows]]:
-        """List the batches of the sampler as rows, and read those from now on; None where its order is not known."""
-        rows = _list_row_batches(batch_sampler, self._source.num_rows)
+    def find_rows(self, batch_sampler: object) -> Optional[Iterator[Rows]]:
+        """Return the batches of the sampler as rows, which are read from now on; None where its order is not known."""
+        rows = _find_row_batches(batch_sampler, self._source.num_rows)
         self._gets_rows = rows is not None
         return rows
 
     def fetch(self, indices: Any) -> Any:
-        """Return what `default_collate([dataset[i] for i in indices])` does, in memory that nothing else refers to."""
+        """Return `default_collate([dataset[i] for i in indices])`, in memory that nothing else refers to."""
         rows = indices if self._gets_rows else _convert_to_rows(indices, self._source.num_rows)
         if rows is None:
-            # whatever torch makes of such indices, and says of those that are out of range
+            # torch handles such indices, with its own errors for those out of range
             return self._ordinary.fetch(indices)
-        # not one call per sample, but one copy per column, into memory of an earlier batch that nobody has any more
+        # not one call per sample, but one copy per column, into memory of an earlier batch that is no longer used
         batch = [
             self._memory.take(column, (len(rows), *shape), dtype)
             for column, (shape, dtype) in enumerate(self._source.columns)
@@ -58,8 +58,10 @@ class BatchReader:
         return batch[0] if self._is_one_tensor else batch
 
 
-def make_batch_reader(loader: torch.utils.data.DataLoader, ordinary: Any, memory: BatchMemory) -> Optional[BatchReader]:
-    """Return a reader that gives this loader's batches bit for bit, or None where samples are to be read one by one."""
+def choose_batch_reader(
+    loader: torch.utils.data.DataLoader, ordinary: Any, memory: BatchMemory
+) -> Optional[BatchReader]:
+    """Return a reader that gives this loader's batches bit for bit, or None where samples must be read one by one."""
     if loader.collate_fn is not torch.utils.data.default_collate or not makes_batches(loader):
         return None
     source = find_row_source(loader.dataset)
@@ -87,7 +89,7 @@ def combine_batches(batches: Iterable[Any], count: int, *, drop_last: bool) -> I
         yield rebuild(group[-1], [torch.cat(column) for column in zip(*rows)])
 
 
-def _list_row_batches(batch_sampler: object, num_rows: int) -> Optional[Iterator[Rows]]:
+def _find_row_batches(batch_sampler: object, num_rows: int) -> Optional[Iterator[Rows]]:
     """Return the rows that `batch_sampler` would list, drawn when it would draw them; None for an unknown one."""
     if type(batch_sampler) is not BatchSampler or type(batch_sampler.sampler) not in (SequentialSampler, RandomSampler):
         return None
@@ -106,7 +108,7 @@ def _list_row_batches(batch_sampler: object, num_rows: int) -> Optional[Iterator
 def _draw_orders(sampler: Any) -> Iterator[torch.Tensor]:
     """Draw what `RandomSampler` draws: a whole order at a time, the last of which it cuts off, even to nothing."""
     num_rows, generator = len(sampler.data_source), sampler.generator
-    # as torch does, so that the program's own stream goes on from the same state
+    # as torch does, so that the program's own stream continues from the same state
     if generator is None:
         seed = int(torch.empty((), dtype=torch.int64).random_().item())
         generator = torch.Generator()
@@ -117,7 +119,7 @@ def _draw_orders(sampler: Any) -> Iterator[torch.Tensor]:
 
 
 def _cut_orders(orders: Iterator[torch.Tensor], size: int, *, drop_last: bool) -> Iterator[Rows]:
-    """Cut `orders`, one behind the other, into batches; the next order is drawn when a batch needs it."""
+    """Cut `orders`, one after the other, into batches; the next order is drawn when a batch needs it."""
     rest = torch.empty(0, dtype=torch.int64)
     while True:
         # not earlier: a program may draw numbers of its own between two batches
@@ -170,10 +172,10 @@ def _convert_to_rows(indices: object, num_rows: int) -> Optional[Rows]:
 
 
 class BatchMemory:
-    """Tensors for the columns of batches; what was handed out stays as it is for as long as anything refers to it.
+    """Tensors for the columns of batches; a tensor that was handed out is not reused while anything refers to it.
 
     Each tensor handed out is a handle of its own on the memory of a slot. Views of it, arrays that share it, storages
-    and graphs of autograd count as references; what was resized or moved into shared memory is not used again.
+    and graphs of autograd count as references; a tensor that was resized or moved into shared memory is not reused.
     """
 
     def __init__(self) -> None:
@@ -188,7 +190,7 @@ class BatchMemory:
             if slot is None:
                 slot = _Slot(shape, dtype)
                 if len(slots) == _MOST_SLOTS:
-                    # whoever has its tensor keeps the memory
+                    # a holder of its tensor keeps the memory
                     del slots[0]
                 slots.append(slot)
             return slot.base.detach()
@@ -199,7 +201,7 @@ class BatchMemory:
 
 
 class _Slot:
-    """A tensor that only this module knows, and how many references to its memory there are while nobody has it."""
+    """A tensor that only this module knows, and the number of references to its memory while it is unused."""
 
     def __init__(self, shape: Tuple[int, ...], dtype: torch.dtype) -> None:
         self.base = torch.empty(shape, dtype=dtype)
@@ -208,7 +210,7 @@ class _Slot:
         self._num_references_when_free = self._count_references()
 
     def is_free_for(self, shape: Tuple[int, ...], dtype: torch.dtype) -> bool:
-        """Tell whether it has this form, is of torch's present mode of inference, and nothing outside refers to it."""
+        """Tell whether it has this form and torch's present inference mode, and nothing outside refers to it."""
         base = self.base
         # no variable may refer to the storage while the references are counted
         return (
@@ -223,6 +225,6 @@ class _Slot:
         )
 
     def _count_references(self) -> Tuple[int, int]:
-        # tensors and graphs refer to the storage behind its Python object, which users may have got hold of as well
+        # tensors and graphs refer to the storage of its Python object, which users may hold as well
         uses = count_storage_uses(identify_storage(self._storage)) if count_storage_uses is not None else 0
         return uses, sys.getrefcount(self._storage)

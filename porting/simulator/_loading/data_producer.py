@@ -1,4 +1,4 @@
-"""The loading process's side of an `AsynchronousDataAccessor`: it walks through the dataset and fills the ring."""
+"""Walk through the dataset in the loading process and fill the ring; `AsynchronousDataAccessor` reads from it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SECONDS_BETWEEN_LOOKS_AT_THE_PARENT = 2.0
 
 
 class RingSettings(NamedTuple):
-    """How far and in which portions a loading process loads ahead."""
+    """The number and the size of the elements that a loading process loads ahead."""
 
     buffer_size: int
     rebatched_size: Optional[int]
@@ -42,7 +42,7 @@ _STOP = Message(MessageKind.STOP)
 
 
 class DataProducer:
-    """Fills a ring with the elements of `dataset`, epoch after epoch, as far as the program has released its slots.
+    """Fills a ring with the elements of `dataset`, epoch after epoch, while the program has released slots.
 
     `commands` must not block. With a `rebatched_size` the rows of the elements are distributed to slots of that size.
     """
@@ -63,14 +63,14 @@ class DataProducer:
         self._parent_pid = os.getppid()
 
     def interrupt(self) -> bool:
-        """Tell whether an interruption ends the loading; otherwise it was meant for the program, which may go on."""
+        """Tell whether an interruption ends the loading; otherwise it was meant for the program, which may continue."""
         if self._ring is None or self._ring.is_stopping_mem.item():
             return True
         self._ring.was_interrupted_mem.fill_(True)
         return False
 
     def run(self) -> None:
-        """Load until the program says stop or is gone; what the dataset raises is passed on."""
+        """Load until the program stops it or has ended; errors of the dataset are passed on."""
         try:
             self._load_first()
             while True:
@@ -96,7 +96,7 @@ class DataProducer:
             self._epochs.close()
 
     def _load_first(self) -> None:
-        """Load the first element, which says how large the ring is, and tell the program."""
+        """Load the first element, which decides the size of the ring, and report it to the program."""
         self._epochs.begin(0)
         nothing = object()
         element = next(self._epochs.elements, nothing)
@@ -160,7 +160,7 @@ class DataProducer:
                 self._publish_slot(MessageKind.ELEMENT)
 
     def _publish_slot(self, kind: MessageKind) -> None:
-        """Hand the current slot to the program and go to the next one."""
+        """Give the current slot to the program and go to the next one."""
         # before the message: the program may read the slot at once, and take the mark away
         self._ring.indices_mem[self._slot] = True
         self._slot = (self._slot + 1) % self._settings.buffer_size
@@ -238,7 +238,7 @@ class _Epochs:
 
 
 def _remember_order(dataset: torch.utils.data.Dataset) -> List[Callable[[], Any]]:
-    """Return what puts all back that decides the order of an epoch which is about to begin."""
+    """Return a function that restores all that decides the order of an epoch which is about to begin."""
     restores: List[Callable[[], Any]] = [partial(torch.set_rng_state, torch.get_rng_state())]
     if isinstance(dataset, torch.utils.data.DataLoader):
         # a loader draws from a generator of its own, and a share of a dataset from one that all processes agree on

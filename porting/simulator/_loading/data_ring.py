@@ -1,4 +1,7 @@
-"""The memory that a loading process shares with its program, a ring of slots, and the short messages about it."""
+"""Share memory between a loading process and its program: a ring of slots, and short messages about them.
+
+The accessor reads from it, and the producer writes to it.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ __all__ = ["DataRing", "ElementStructure", "Message", "MessageKind", "receive", 
 
 
 class MessageKind(IntEnum):
-    """What the program asks for, and what the loading process says that the next slot of the ring holds now."""
+    """The program's commands, and the loading process's reports of the content of the next slot."""
 
     RELEASE = 0
     CONTINUE = 1
@@ -41,7 +44,7 @@ _FORMAT = struct.Struct("<qqq")
 
 
 def send(pipe: Connection, message: Message) -> None:
-    """Write a message. BrokenPipeError if nobody listens."""
+    """Write a message; raises BrokenPipeError if the other end is closed."""
     # A connection's own `send` writes head and body apart, and an interruption between the two would garble all that
     # follows. So few bytes are written as a whole or not at all.
     os.write(pipe.fileno(), _FORMAT.pack(*message))
@@ -59,7 +62,7 @@ def receive(pipe: Connection) -> Optional[Message]:
 
 
 class ElementStructure:
-    """How the elements of a dataset hold their tensors: one alone, a dictionary, a registered type, or a sequence.
+    """The way in which elements hold their tensors: one alone, a dictionary, a registered type, or a sequence.
 
     The first element decides: the keys of a dictionary, and everything but the tensors in a registered type, are
     taken from it. Sequences of any type become lists.
@@ -153,7 +156,7 @@ class DataRing:
 
 
 def _check_fits(index: int, target: torch.Tensor, tensor: torch.Tensor, *, rebatched: bool = False) -> None:
-    """Raise unless the tensor differs from its slot by missing rows only."""
+    """Raise an error unless the tensor differs from its slot by missing rows only."""
     if target.dim() and tensor.dim() == target.dim() and target.shape[1:] == tensor.shape[1:]:
         if rebatched or tensor.shape[0] < target.shape[0]:
             return

@@ -1,6 +1,7 @@
-"""The process that loads data ahead of its program: started as a `SharingStrategy` says, and ended for certain.
+"""Start the process that loads data ahead of its program, as a `SharingStrategy` asks, and make sure that it ends.
 
-In the process itself `load_data` is first: it makes streams, signals and random state those of a program's helper.
+The accessor owns one `LoadingProcess`. In the process itself `load_data` is first: it makes streams, signals and random
+state those of a program's helper.
 """
 
 from __future__ import annotations
@@ -161,19 +162,19 @@ class LoadingProcess:
         return self.structure.make_element(self._data_buffers.read(slot, is_short=is_short))
 
     def release(self, slot: int) -> None:
-        """Let the process fill a slot anew."""
+        """Release a slot, so that the process fills it again."""
         self._data_buffers.indices_mem[slot] = False
         self.command(MessageKind.RELEASE)
 
     def command(self, kind: MessageKind, *, generation: int = 0, epoch: int = 0) -> None:
-        """Ask for something; a process that ended cannot be asked, and `wait_for_event` says so."""
+        """Send a command; for a process that has ended, `wait_for_event` raises the error."""
         try:
             send(self._commands, Message(kind, generation, epoch))
         except (BrokenPipeError, OSError):
             logger.debug("AsynchronousDataAccessor worker process does not listen any more")
 
     def stop(self, *, in_a_hurry: bool = False) -> None:
-        """End the process: ask it, wait 10 s (half a second if interrupted), interrupt it, terminate it."""
+        """End the process: send a message, wait 10 s (half a second if interrupted), interrupt it, terminate it."""
         try:
             if self._process is not None and self._process.pid is not None:
                 if self._data_buffers is not None:
@@ -206,7 +207,7 @@ class LoadingProcess:
 
 
 def _is_there(process_id: int) -> bool:
-    """Tell whether there is such a process; one that the program itself waited for has gone without an exit code."""
+    """Tell whether there is such a process; one that the program itself waited for has no exit code."""
     try:
         os.kill(process_id, 0)
     except ProcessLookupError:
@@ -247,7 +248,7 @@ class ParentStreams:
         self._descriptors = descriptors
 
     def __reduce__(self) -> Tuple[Any, ...]:
-        # looked at when the job is sent: the program may have redirected its streams since it was made
+        # read when the job is sent: the program may have redirected its streams since it was made
         return ParentStreams, (tuple(DupFd(number) if _is_open(number) else None for number in (1, 2)),)
 
     def take_over(self) -> None:
@@ -260,7 +261,7 @@ class ParentStreams:
 
 
 class LoadingJob(NamedTuple):
-    """What a loading process needs to know.
+    """The data that a loading process is started with.
 
     `dataset` is None where `dataset_path` names a file with it. `parsers` are pickled pairs of a type and its parser.
     `start_method` is how processes start that load for this one, None for Python's default.
@@ -277,7 +278,7 @@ class LoadingJob(NamedTuple):
 
 
 def load_data(job: LoadingJob, commands: Connection, events: Connection) -> None:
-    """Run the producer of `job` until it is told to stop; an interruption does not say a word."""
+    """Run the producer of `job` until it is stopped; an interruption prints nothing."""
     process_id = os.getpid()
     producer: Optional[DataProducer] = None
 
@@ -314,13 +315,13 @@ def _settle_process(job: LoadingJob, interrupt: Callable[[int, Optional[FrameTyp
         if _is_open(number) and not has_descriptor(getattr(sys, name)):
             stream = io.TextIOWrapper(open(number, "wb", buffering=0, closefd=False), write_through=True)
             setattr(sys, name, stream)
-    # the crash report that the program asked for on SIGTERM is not wanted when it ends a process of its own
+    # the crash report that the program switched on for SIGTERM is not wanted when it ends its own process
     faulthandler.unregister(signal.SIGTERM)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     report = sys.unraisablehook
 
     def report_others(unraisable: sys.UnraisableHookArgs) -> None:
-        # an interruption inside a destructor, of which Python would write a report, passes without a word
+        # an interruption inside a destructor, of which Python would write a report, passes silently
         if not issubclass(unraisable.exc_type, KeyboardInterrupt):
             report(unraisable)
 

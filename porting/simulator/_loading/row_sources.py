@@ -1,6 +1,7 @@
-"""Datasets that are rows of tensors, or one process's share of such: whole batches are copied at once.
+"""Recognise datasets that are rows of tensors, or one process's share of such: whole batches are copied at once.
 
-Rows are a `range` of step 1 where they follow each other, or a one-dimensional int64 tensor of positions.
+The batch reader and the producer use it. Rows are a `range` of step 1 where they follow each other, or a
+one-dimensional int64 tensor of positions.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ class RowSource(NamedTuple):
 
 
 def find_row_source(dataset: Any) -> Optional[RowSource]:
-    """Return the rows that `dataset[index]` reads one by one; None where its samples may be anything else.
+    """Return the rows that `dataset[index]` reads one by one; None where its samples may be something else.
 
     It may be a tensor, a `TensorDataset`, or a subset, a concatenation, a process's share or a padded form of such. A
-    class that reads its samples in another way than these is not looked into.
+    class that reads its samples in another way than these is not inspected.
     """
     if _has_plain_rows(dataset):
         return _read_tensors([dataset])
@@ -44,7 +45,7 @@ def find_row_source(dataset: Any) -> Optional[RowSource]:
         reads_alike = all(getattr(type(dataset), name, None) is getattr(TensorDataset, name, None) for name in names)
         is_readable = reads_alike and all(map(_has_plain_rows, dataset.tensors))
         return _read_tensors(dataset.tensors) if is_readable and dataset.tensors else None
-    # of the following, a class that is derived may read in another way, and is asked for its samples
+    # of the following, a derived class may read in another way, so that its own samples are read
     if type(dataset) is Subset:
         return _read_subset(find_row_source(dataset.dataset), dataset.indices)
     if type(dataset) is _SubDataset:
@@ -80,7 +81,7 @@ def _read_tensors(tensors: _Tensors) -> RowSource:
 
 
 def _translate_rows(inner: RowSource, num_rows: int, translate: Callable[[Rows], Rows]) -> RowSource:
-    """Give rows of another source, found by the positions that `translate` makes of those asked for."""
+    """Read rows of another source, at the positions that `translate` makes of the requested ones."""
     return inner._replace(num_rows=num_rows, fill=lambda rows, batch: inner.fill(translate(rows), batch))
 
 
@@ -109,7 +110,7 @@ def _choose_rows(table: Rows, rows: Rows) -> Rows:
 
 
 def _join_sources(parts: Sequence[Optional[RowSource]]) -> Optional[RowSource]:
-    """Put sources one behind the other, where all are known and have the same columns."""
+    """Join sources one after the other, where all are known and have the same columns."""
     known = [part for part in parts if part is not None]
     if len(known) < len(parts) or any(part.columns != known[0].columns for part in known):
         return None
@@ -137,7 +138,7 @@ def _join_sources(parts: Sequence[Optional[RowSource]]) -> Optional[RowSource]:
 
 
 def _pad_source(dataset: Any, num_rows: int, label: object, fill_value: int) -> Optional[RowSource]:
-    """Put row 0 of the dataset behind its rows, again and again and with another label."""
+    """Append row 0 of the dataset to its rows, again and again and with another label."""
     inner = find_row_source(dataset)
     if inner is None or num_rows == inner.num_rows:
         return inner
@@ -150,7 +151,7 @@ def _pad_source(dataset: Any, num_rows: int, label: object, fill_value: int) -> 
         if isinstance(rows, range) and rows.stop <= num_real:
             fill_inner(rows, batch)
             return
-        # padding is read as row 0, as a sample that is asked for alone would be, and only then labelled
+        # padding is read as row 0, as a single sample would be, and only then labelled
         positions = torch.arange(rows.start, rows.stop) if isinstance(rows, range) else rows
         is_padding = positions >= num_real
         fill_inner(positions.masked_fill(is_padding, 0), batch)
@@ -174,7 +175,7 @@ class _SubDataset(torch.utils.data.Dataset):
             per_process = step * (num_samples // (step * num_processes))
             self._base_offset = process * per_process
             self._length = min(per_process, num_samples - self._base_offset)
-            # those that no process has: `swap_range` begins behind them every other epoch
+            # those that no process has: `swap_range` begins after them every other epoch
             self._leftovers = num_samples % per_process if per_process else 0
         else:
             per_process, rest = divmod(num_samples, num_processes)
@@ -202,16 +203,16 @@ class _SubDataset(torch.utils.data.Dataset):
         self._generator_state = generator.get_state()
 
     def swap_range(self) -> None:
-        """Begin the range at its base and behind the samples left over in turn, so that those are loaded too."""
+        """Begin the range alternately at its base and after the left-over samples, so that those are loaded too."""
         is_at_base = int(self._shared_offset) == self._base_offset
         self._shared_offset.fill_(self._base_offset + (self._leftovers if is_at_base else 0))
 
     def read_order_state(self) -> Tuple[Optional[torch.Tensor], int]:
-        """Return what decides the next order: the generator's state, and where the range begins."""
+        """Return the state that decides the next order: that of the generator, and the start of the range."""
         return self._generator_state, int(self._shared_offset)
 
     def restore_order_state(self, state: Tuple[Optional[torch.Tensor], int]) -> None:
-        """Go back to an earlier `read_order_state`: the next order is the one that followed it."""
+        """Restore an earlier `read_order_state`: the next order is the one that followed it."""
         self._generator_state, offset = state
         self._shared_offset.fill_(offset)
 

@@ -1,1 +1,1 @@
-"""The functions that programs call in `forward`, and the operators that a device has or lacks."""
+"""Implement the functions that programs call in `forward`; `poptorch.ops` exports them."""

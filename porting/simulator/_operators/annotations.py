@@ -1,4 +1,4 @@
-"""Functions that say how the device is to compute and change no value: memory, recomputation, overlap, loss."""
+"""Annotate how the device computes, without changing values: memory, recomputation, overlap, loss."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _REDUCTIONS = {"sum": 0, "mean": 1, "none": 2}
 def identity_loss(x: torch.Tensor, reduction: str) -> torch.Tensor:
     """Mark `x` as the loss, after a reduction ("sum", "mean" or "none") over all its elements.
 
-    On the CPU it is that reduction and nothing more. Raises AssertionError for another reduction.
+    On the CPU it only reduces. Raises AssertionError for another reduction.
 
     >>> identity_loss(torch.tensor([1.0, 3.0]), reduction="mean")
     tensor(2.)
@@ -39,13 +39,13 @@ def identity_loss(x: torch.Tensor, reduction: str) -> torch.Tensor:
 
 
 def nop(tensor: torch.Tensor) -> torch.Tensor:
-    """Return `tensor`, with an operator in between that the device's compiler does not look through."""
+    """Return `tensor` through an operator that the device's compiler does not optimize away."""
     require_argument(isinstance(tensor, torch.Tensor), "nop must take a torch.tensor input")
     return _library.nop(tensor)
 
 
 def recomputationCheckpoint(*tensors: Any) -> Any:
-    """Keep `tensors` for the backward pass where a pipeline stage recomputes its activations; values do not change.
+    """Keep `tensors` for the backward pass where a pipeline stage recomputes activations; values do not change.
 
     One tensor comes back as itself, several as a tuple, a single list or tuple as such. Raises ValueError for anything
     else than tensors.
@@ -69,7 +69,7 @@ def serializedMatMul(
 
 
 def set_available_memory(tensor: torch.Tensor, available_memory_proportion: float) -> torch.Tensor:
-    """Limit the memory that the operator behind `tensor` may use on a tile; values do not change."""
+    """Limit the memory that the operator which makes `tensor` may use on a tile; values do not change."""
     kind = type(tensor)
     require_argument(
         isinstance(tensor, torch.Tensor),

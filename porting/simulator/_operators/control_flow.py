@@ -1,4 +1,4 @@
-"""`for_loop` and `cond`: control flow that happens on the device, at each execution anew."""
+"""Implement `for_loop` and `cond`, control flow that the device decides in each execution."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _library = torch.ops.poptorch
 
 
 def for_loop(count: int, body: Callable[..., Any], inputs: List[torch.Tensor]) -> List[torch.Tensor]:
-    """Run `body(*inputs)` `count` times on the device, each time on what it returned before; return the last results.
+    """Run `body(*inputs)` `count` times on the device, each time on its last results; return the final ones.
 
     `body` must return as many tensors as it gets, of the same shapes and types; one alone need not be in a list.
     Inputs go in by value. `body` may read other tensors of `forward`, and write only to its inputs and to what it
@@ -43,7 +43,7 @@ def for_loop(count: int, body: Callable[..., Any], inputs: List[torch.Tensor]) -
         )
     _check_list(inputs, "poptorch.for_loop expects input tensors (inputs) to be a list of tensors.")
     # The body may write to its inputs, and each run finds them as the one before has left them: they must not share
-    # memory with what `forward` goes on with.
+    # memory with the tensors that `forward` uses later.
     cloned = [tensor.clone(memory_format=torch.contiguous_format) for tensor in inputs]
     with _abandon_on_error(cloned):
         _library.start_for_loop(cloned)
@@ -61,7 +61,7 @@ def cond(
     """Run `then_body(*then_inps)` if `condition` holds, else `else_body(*else_inps)`; return the results as a list.
 
     On the device the choice is made at each execution; both bodies are compiled, and must return equally many tensors
-    of equal shapes and types. All values are copies: what a body writes is seen outside only if it returns it. For
+    of equal shapes and types. All values are copies: a body's writes are visible outside only if it returns them. For
     inference only. A plain run on the CPU is Python's `if`.
 
     Raises ValueError for inputs that are no lists of tensors, `poptorch.Error` in training and for bodies whose results
@@ -95,7 +95,7 @@ def _check_list(inputs: object, message: str) -> None:
 
 @contextmanager
 def _abandon_on_error(tensors: Sequence[torch.Tensor]) -> Iterator[None]:
-    """Leave nothing in the graph of a loop or branch that an exception ends; `forward` may catch it and go on."""
+    """Remove a loop or branch that an exception ends from the graph; `forward` may catch it and continue."""
     recorder: Any = next((tensor.recorder for tensor in tensors if isinstance(tensor, DeviceTensor)), None)
     depth = len(recorder.bodies.kinds) if recorder is not None else 0
     try:

@@ -1,4 +1,4 @@
-"""`CPU`: a Python function that the host runs in the middle of a graph."""
+"""Implement `CPU`, a Python function that the host runs in the middle of a graph."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class CPU:
                 parameter.requires_grad_(False)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Put the call into the graph, or make it if there is none; return a tensor if the layer does, else a list."""
+        """Put the call into the graph, or make it without one; return a tensor if the layer does, else a list."""
         _check_none_is_open()
         arguments = (args, kwargs)
         tensors = flatten_tensors(arguments)
@@ -68,7 +68,7 @@ class CPU:
         self.outputs = [torch.zeros(tuple(shape)) for shape in self.out_shapes]
 
     def execute(self) -> None:
-        """Call the layer on `inputs` and copy what it returns into `outputs`."""
+        """Call the layer on `inputs` and copy its results into `outputs`."""
         args, kwargs = (self.inputs, {}) if self._arguments is None else self._arguments
         for buffer, value in zip(self.outputs, make_list(self._layer_to_call(*args, **kwargs))):
             buffer.copy_(value)
@@ -138,7 +138,7 @@ class _HostCall:
 
 
 def call_cpu_op(call: _HostCall, inputs: Sequence[torch.Tensor]) -> List[torch.Tensor]:
-    """Call the layer of one place in a graph, in the tensors that were made for it; return copies of what it wrote."""
+    """Call the layer of one place in a graph, in the tensors made for it; return copies of its results."""
     cpu = call.cpu
     # one `CPU` may be called at several places of a graph: it shows the data of the latest call
     vars(cpu).update(call.data)

@@ -1,4 +1,4 @@
-"""`ctc_beam_search_decoder`: the most likely label sequences of a connectionist temporal classification.
+"""Implement `ctc_beam_search_decoder`, which finds the likeliest label sequences of a connectionist temporal model.
 
 T = time steps, B = samples, C = classes, P = paths that are returned.
 """
@@ -21,7 +21,7 @@ def ctc_beam_search_decoder(
     """Return the `top_paths` best label sequences for log-probabilities `probs` [T, B, C] of `lengths` [B] steps each.
 
     The results are the log-probabilities [B, P] of the sequences, their lengths [B, P] and their labels [B, P, T],
-    filled up with `blank`; lengths and labels are int32. Where fewer sequences are possible than asked for, the rest
+    filled up with `blank`; lengths and labels are int32. Where fewer than `top_paths` sequences are possible, the rest
     have log-probability -inf and no labels. On the CPU all three are zeros, as in PopTorch.
 
     Raises `poptorch.Error` for arguments that are no tensors of these shapes.
@@ -99,7 +99,7 @@ def _extend_beams(beams: _Beams, log_probs_C: np.ndarray, blank: int, beam_width
             # its parent grew into a prefix that is there already: both ways add up
             in_label[index] = np.logaddexp(in_label[index], grown[parent, prefix[-1]])
             grown[parent, prefix[-1]] = -np.inf
-    # the prefixes as they are, and behind them those that grew: row by row, and label by label
+    # the prefixes as they are, and after them those that grew: row by row, and label by label
     in_blank = np.concatenate([in_blank, np.full(grown.size, -np.inf)])
     in_label = np.concatenate([in_label, grown.reshape(-1)])
     scores = np.logaddexp(in_blank, in_label)

@@ -1,4 +1,4 @@
-"""`custom_op`: an operator of the user's own, with attributes, inside a graph."""
+"""Implement `custom_op`, which puts an operator of the user's own, with attributes, into a graph."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ def custom_op(
 
 
 def accessAttributes(attribute_id_str: Optional[str]) -> Dict[str, Any]:
-    """Return the attributes that a custom operator's identifier stands for: JSON text, or a dictionary of this process.
+    """Return the attributes of a custom operator's identifier: JSON text, or the name of a dictionary of this process.
 
-    Raises ValueError for what is no such identifier.
+    Raises ValueError for another value.
 
     >>> accessAttributes('{"alpha": 0.5}')
     {'alpha': 0.5}
@@ -110,7 +110,7 @@ def _list_types(value: object) -> List[type]:
 
 
 def _make_zeros(inputs: Sequence[torch.Tensor], *rest: Any) -> List[torch.Tensor]:
-    """Run on the CPU, whatever the operator is; the argument before the last holds the example outputs."""
+    """Run any operator on the CPU; the argument before the last holds the example outputs."""
     return [torch.zeros_like(example, requires_grad=example.requires_grad) for example in rest[-2]]
 
 
@@ -120,7 +120,7 @@ def _make_zeros(inputs: Sequence[torch.Tensor], *rest: Any) -> List[torch.Tensor
 def _check_operation(
     _inputs: Sequence[torch.Tensor], name: str, domain: str, version: int, _num_outputs: int, *rest: Any
 ) -> List[torch.Tensor]:
-    """Refuse what PopART's compiler would, and an operator without an implementation; return the outputs' form."""
+    """Refuse as PopART's compiler does, and without an implementation; return the outputs' form."""
     example_outputs, attributes = rest
     for value in accessAttributes(attributes).values():
         for element in make_list(value):

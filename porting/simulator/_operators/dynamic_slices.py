@@ -1,4 +1,4 @@
-"""`dynamic_slice` and `dynamic_update`: slices that begin where a tensor says when the device runs."""
+"""Implement `dynamic_slice` and `dynamic_update`, slices whose start is a tensor that the device reads when it runs."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _slice_on_cpu(x: torch.Tensor, dim: int, start: torch.Tensor, size: int, ste
 
 
 def _update_on_cpu(x: torch.Tensor, src: torch.Tensor, dim: int, start: torch.Tensor, size: int) -> torch.Tensor:
-    """Write `src` into a copy of `x`; what does not fit the slice is left out, since the CPU refuses nothing here."""
+    """Write `src` into a copy of `x`; rows that do not fit the slice are left out, since the CPU refuses none here."""
     result = x.clone()
     window = _slice_on_cpu(result, dim, start, size, 1)
     if window.dim() == src.dim() and all(new in (1, old) for new, old in zip(src.shape, window.shape)):
@@ -122,7 +122,7 @@ def _find_dimension(x: torch.Tensor, dim: int, start: torch.Tensor, size: int) -
     return dim % x.dim()
 
 
-# Positions are computed with the tensor: its value is known only when the device runs. One behind the end is one at the
+# Positions are computed with the tensor: its value is known only when the device runs. One after the end is one at the
 # beginning, as on the device.
 
 

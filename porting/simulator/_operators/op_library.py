@@ -1,4 +1,4 @@
-"""`torch.ops.poptorch`: PopTorch's operator library, to which each module here adds the operators it is about."""
+"""Define PopTorch's operator library `torch.ops.poptorch`, to which each module of this package adds its operators."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["copy_list", "define_operator", "do_nothing", "require_argument", "re
 
 
 def define_operator(schema: str, kernel: Callable[..., Any], *, is_random: bool = False, **meaning: Any) -> None:
-    """Define an operator with what it does on the CPU; `meaning` is what `define_device_operator` takes.
+    """Define an operator with its CPU kernel; `meaning` is what `define_device_operator` takes.
 
-    `is_random` says that it may draw random numbers on the device. What is there already is left alone: the vendor's
-    package has the same library, and may be in this process too.
+    `is_random` means that it may draw random numbers on the device. An existing operator is kept: the vendor's package
+    has the same library, and may be in this process too.
     """
     name = schema.partition("(")[0]
     namespace: Any = torch.ops.poptorch
@@ -42,14 +42,14 @@ def require_argument(is_right: bool, message: str) -> None:
 
 
 def return_first(x: torch.Tensor, *_settings: object, **_named_settings: object) -> torch.Tensor:
-    """Give the first argument back: the CPU's kernel of what only says how the device is to compute."""
+    """Return the first argument: this is the CPU kernel of operators that only tell the device how to compute."""
     return x
 
 
 def copy_list(tensors: Sequence[torch.Tensor], *_settings: object) -> List[torch.Tensor]:
-    """Give the tensors of the first argument back: the CPU's kernel of the ends of loops, branches and calls."""
+    """Return the tensors of the first argument: this is the CPU kernel of the ends of loops, branches and calls."""
     return list(tensors)
 
 
 def do_nothing(*_args: object) -> None:
-    """Return nothing: the CPU's kernel of marks, which have an effect only while a model is traced."""
+    """Return nothing: this is the CPU kernel of marks, which have an effect only while a model is traced."""

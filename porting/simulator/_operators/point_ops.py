@@ -1,4 +1,4 @@
-"""`fps` and `nearest`: the operators on sets of points that graph networks use.
+"""Implement `fps` and `nearest`, the operators on sets of points that graph networks use.
 
 N, M = points, D = dimensions.
 """
@@ -105,7 +105,7 @@ def _find_nearest(x: torch.Tensor, y: torch.Tensor, batch_x: _Batch = None, batc
 
 
 def _read_batch(batch: _Batch, rows: torch.Tensor) -> torch.Tensor:
-    """Return to which batch each of `rows` belongs: number 0 where nobody says so."""
+    """Return the batch number of each of `rows`: 0 where none is given."""
     if batch is None:
         return rows.new_zeros(rows.shape[0], dtype=torch.int64)
     return batch if isinstance(batch, torch.Tensor) else torch.tensor(batch, dtype=torch.int64)

@@ -1,4 +1,4 @@
-"""`ipu_print_tensor`: prints a value, and its gradient, each time that the device computes it."""
+"""Implement `ipu_print_tensor`, which prints a value, and its gradient, each time that the device computes it."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def ipu_print_tensor(
     """Return `tensor`; the device prints `title` and its values to stderr for every micro-batch that it runs.
 
     While training it also prints the gradient, as `<title>_gradient`, unless `print_gradient` is off. `float_format`
-    is "auto", "fixed", "scientific" or "none"; `digits` counts those before and behind the point. Tensors of more than
+    is "auto", "fixed", "scientific" or "none"; `digits` counts those before and after the point. Tensors of more than
     `summarise_threshold` elements show `edge_items` at both ends of each dimension.
 
-    Raises `poptorch.Error` for what is no tensor, KeyError for another float format.
+    Raises `poptorch.Error` for a value that is no tensor, KeyError for another float format.
     """
     require_argument(
         isinstance(tensor, torch.Tensor),
@@ -81,14 +81,14 @@ def format_tensor(tensor: torch.Tensor, title: str, style: PrintStyle) -> str:
             tensor = torch.cat([tensor.narrow(dim, 0, count), tensor.narrow(dim, size - count, count)], dim)
     values = tensor.reshape(-1).tolist()
     is_floating = tensor.dtype.is_floating_point
-    texts = _format_floats(values, style) if is_floating else [str(int(value)) for value in values]
+    texts = _list_floats(values, style) if is_floating else [str(int(value)) for value in values]
     is_aligned = style.digits > 0 and style.float_format != FLOAT_FORMATS["none"]
     width = max((len(text) for text in texts), default=0) if is_aligned else 0
     aligned = iter([text.rjust(width) for text in texts])
     return f"{title}: {_nest_texts(aligned, list(tensor.shape), is_cut, 0, style)}"
 
 
-def _format_floats(values: Sequence[float], style: PrintStyle) -> List[str]:
+def _list_floats(values: Sequence[float], style: PrintStyle) -> List[str]:
     if style.digits == 0 or style.float_format == FLOAT_FORMATS["none"]:
         return [f"{value:g}" for value in values]
     sizes = [abs(value) for value in values if math.isfinite(value) and value != 0]
@@ -146,7 +146,7 @@ def _write_tensor(tensor: torch.Tensor, title: str, style: PrintStyle) -> None:
 
 
 class _PrintGradient(torch.autograd.Function):
-    """Passes a tensor on, and prints the gradient that comes back."""
+    """Passes a tensor on, and prints its gradient."""
 
     @staticmethod
     def forward(context: Any, x: torch.Tensor, title: str, style: PrintStyle) -> torch.Tensor:

@@ -1,1 +1,1 @@
-"""The device's optimizer: its settings, its state and what it says of them."""
+"""Run the device's optimizer: these modules read its settings, keep its state, and name both as PopTorch does."""

@@ -1,4 +1,4 @@
-"""The optimizer on a device by the names that PopART gives there: its state, and its hyper-parameters."""
+"""Name the device's optimizer state and hyper-parameters as PopART does. `DeviceOptimizer` uses it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ...engines.calls.group_settings import GroupSettings, OptimizerKind
 from .._optimizer_attributes import make_device_name
 from ..errors import createPoptorchError
 
-__all__ = ["apply_loaded", "list_parameters", "read_entries", "write_entries"]
+__all__ = ["apply_loaded", "collect_parameters", "read_entries", "write_entries"]
 
 # PopART has a tensor for these even where they are constants.
 _ALWAYS = ("learningRate", "weightDecay")
@@ -20,7 +20,7 @@ _NUMBERS = ("learning_rate", "weight_decay", "beta1", "beta2", "eps", "alpha", "
 _FIELDS = {make_device_name(name): name for name in _NUMBERS}
 
 
-def list_parameters(settings: GroupSettings, variable: AbstractSet[str]) -> Dict[str, float]:
+def collect_parameters(settings: GroupSettings, variable: AbstractSet[str]) -> Dict[str, float]:
     """Return the values of one group that are no constants of the executable, by the stem of their names.
 
     `variable` are the settings that may change. SGD folds its settings into compound values, for other optimizers
@@ -50,7 +50,7 @@ def apply_loaded(
     if scaling != settings.loss_scaling:
         settings = dataclasses.replace(settings, loss_scaling=scaling)
     loaded: Dict[str, Any] = {}
-    for key, present in list_parameters(settings, variable).items():
+    for key, present in collect_parameters(settings, variable).items():
         value = values.get(f"{key}___specific___{name}")
         # Compared as the device has them: a value that was only rounded on its way must not replace the exact one.
         if value is not None and float(value) != float(torch.tensor(present, dtype=torch.float32)):
@@ -96,11 +96,11 @@ def _apply_with_momentum(settings: GroupSettings, loaded: Mapping[str, float]) -
 def read_entries(device: DeviceState, *, keeps_memory: bool = False) -> Dict[str, torch.Tensor]:
     """Return copies of the state tensors of `device`.
 
-    With `keeps_memory`, for a device that will not be used any more, they are its own where these are ordered; the
-    others are freed one after the other, so that not all of them are there twice.
+    With `keeps_memory`, for a device that is no longer used, they are its own where these are contiguous; the others
+    are freed one after the other, so that not all of them exist twice.
     """
     found = {}
-    for key, parts in _list_entries(device).items():
+    for key, parts in _collect_entries(device).items():
         joined = _join_parts(device, key, parts)
         if not keeps_memory:
             found[key] = joined.clone(memory_format=torch.contiguous_format)
@@ -117,7 +117,7 @@ def read_entries(device: DeviceState, *, keeps_memory: bool = False) -> Dict[str
 
 def write_entries(device: DeviceState, values: Mapping[str, torch.Tensor]) -> None:
     """Write those of `values` that `device` has; `poptorch.Error`, before anything changes, for one of another size."""
-    entries = _list_entries(device)
+    entries = _collect_entries(device)
     loaded = {key: value for key, value in values.items() if key in entries}
     for key, value in loaded.items():
         present = _join_parts(device, key, entries[key])
@@ -132,7 +132,7 @@ def write_entries(device: DeviceState, values: Mapping[str, torch.Tensor]) -> No
             part.copy_(row)
 
 
-def _list_entries(device: DeviceState) -> Dict[str, List[torch.Tensor]]:
+def _collect_entries(device: DeviceState) -> Dict[str, List[torch.Tensor]]:
     """Return the device's own tensors: those of all parts of a parameter under one name."""
     entries: Dict[str, List[torch.Tensor]] = {}
     for name, parts in device.parts.items():

@@ -1,4 +1,7 @@
-"""The optimizer of a training executor: its settings as the device has them, and its state in PopTorch's names."""
+"""Keep the optimizer of a training executor: its settings as the device has them, and its state in PopTorch's names.
+
+The device session owns one `DeviceOptimizer`.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ from .._optimizer_attributes import OptimizerAttrTracker, convertOptimizerToDict
 from .._options_impl import require
 from ..errors import native_error
 from ..options import Options
-from .device_names import apply_loaded, list_parameters, read_entries, write_entries
+from .device_names import apply_loaded, collect_parameters, read_entries, write_entries
 
 __all__ = ["DeviceOptimizer", "name_parameters"]
 
@@ -30,10 +33,10 @@ _parameters_read: weakref.WeakKeyDictionary[Any, Dict[str, torch.Tensor]] = weak
 
 
 class DeviceOptimizer:
-    """What the device knows of the host's optimizer: only what was last handed over.
+    """The device's copy of the host's optimizer: the settings that were last sent.
 
     `groups` are the settings of the parameter groups and `group_names` the parts of parameters that each updates.
-    `synced` is the host's optimizer if it is PopTorch's, with which state goes to and fro; torch's have no state there.
+    `synced` is the host's optimizer if it is PopTorch's, which exchanges state with the device; torch's do not.
     """
 
     def __init__(self, options: Options) -> None:
@@ -57,8 +60,8 @@ class DeviceOptimizer:
     def take(self, optimizer: torch.optim.Optimizer) -> None:
         """Read the settings of `optimizer`; nothing reaches the device before `upload_settings`.
 
-        An optimizer that is replaced first gets what the device knows. Raises for settings that the device does not
-        have, and then nothing changes.
+        An optimizer that is replaced first gets the device's state. Raises for settings that the device does not have,
+        and then nothing changes.
         """
         settings = convertOptimizerToDict(optimizer, self._tracker, self._options, self._device is not None)
         groups = read_settings(optimizer)
@@ -91,7 +94,7 @@ class DeviceOptimizer:
             raise KeyError(f"{num_foreign} parameters of the optimizer do not belong to the model")
 
     def _restore_state_dict(self) -> None:
-        """Give the host's optimizer its own `state_dict` back."""
+        """Restore the own `state_dict` of the host's optimizer."""
         own = self.host.__dict__.get("state_dict") if self.host is not None else None
         if isinstance(own, _SyncedStateDict) and own.device_optimizer is self:
             del self.host.__dict__["state_dict"]
@@ -108,18 +111,18 @@ class DeviceOptimizer:
             self.upload_state()
 
     def move_to(self, device: DeviceState) -> None:
-        """Go on with a state that has the values of the one before in other tensors."""
+        """Continue with a state that has the same values in other tensors."""
         self._device = device
 
     def upload_settings(self, names: Mapping[int, str]) -> None:
-        """Hand changed settings to the device; `poptorch.Error`, and nothing happens, if one is a constant there."""
+        """Send changed settings to the device; raises `poptorch.Error`, and sends none, if one is a constant there."""
         if self._device is None or not self._is_pending:
             return
         _refuse_changed_constants(self._compiled_settings, self.settings)
         self._compiled_settings = self._compiled_settings or self.settings
         self._is_pending = self._holds_loaded = False
         self.groups = list(self._taken_groups)
-        self._members = self._find_members(self._device, names)
+        self._members = self._list_members(self._device, names)
         self.group_names = _list_parts(self._members, self._device)
         num_foreign = _count_foreign(self.groups, names)
         if num_foreign:
@@ -139,20 +142,20 @@ class DeviceOptimizer:
             host._state_dict = {**host._state_dict, "ipu_param": parameters}
             _parameters_read[host] = parameters
 
-    def _find_members(self, device: DeviceState, names: Mapping[int, str]) -> List[List[str]]:
+    def _list_members(self, device: DeviceState, names: Mapping[int, str]) -> List[List[str]]:
         """Return the parameters of each group, as taken last, that train on `device`."""
         parameters, parts = device.parameters, device.parts
         return [
-            [name for name in _find_names(group.params, names) if parameters[parts[name][0]].requires_grad]
+            [name for name in _list_names(group.params, names) if parameters[parts[name][0]].requires_grad]
             for group in self._taken_groups
         ]
 
     def list_groups(self, device: DeviceState, names: Mapping[int, str]) -> Tuple[List[GroupSettings], List[List[str]]]:
         """Return the groups that `attach` will bring to a device like `device`, and the parts that each updates."""
-        return list(self._taken_groups), _list_parts(self._find_members(device, names), device)
+        return list(self._taken_groups), _list_parts(self._list_members(device, names), device)
 
     def upload_state(self) -> None:
-        """Hand loaded state to the device; `poptorch.Error`, before anything changes, for an entry of another shape."""
+        """Send loaded state to the device; `poptorch.Error`, before anything changes, for an entry of another shape."""
         host = self.synced
         if host is None or not host.ipu_state_is_dirty:
             return
@@ -166,10 +169,10 @@ class DeviceOptimizer:
                 self._holds_loaded = True
                 for index, (settings, members) in enumerate(zip(self.groups, self._members)):
                     for name in members[:1]:
-                        self.groups[index] = apply_loaded(settings, name, loaded, self._list_variable(index))
+                        self.groups[index] = apply_loaded(settings, name, loaded, self._collect_variable(index))
         host.ipu_state_is_dirty, host.host_state_is_dirty = False, True
 
-    def _list_variable(self, group: int) -> Set[str]:
+    def _collect_variable(self, group: int) -> Set[str]:
         """Name the settings of a group that are not constants of the executable."""
         return {name for name, (_value, is_constant) in self.settings["groups"][group].items() if not is_constant}
 
@@ -183,8 +186,8 @@ class DeviceOptimizer:
         slots: Dict[str, Tuple[str, ...]] = {}
         hyper_parameters: List[str] = []
         for index, group in enumerate(self._taken_groups):
-            stems = list(list_parameters(group, self._list_variable(index)))
-            for name in _find_names([parameter for parameter in group.params if _is_trained(parameter)], names):
+            stems = list(collect_parameters(group, self._collect_variable(index)))
+            for name in _list_names([parameter for parameter in group.params if _is_trained(parameter)], names):
                 slots[name] = list_slots(group)
                 hyper_parameters.extend(f"{stem}___specific___{name}" for stem in stems)
         return OptimizerNames(slots, [*hyper_parameters, "lossScaling_FLOAT"])
@@ -208,18 +211,18 @@ class DeviceOptimizer:
             self._let_go()
 
     def detach(self, *, keeps_memory: bool = False) -> None:
-        """Fetch the device's state, as `read_state` does; it goes back with the next `attach`."""
+        """Fetch the device's state, as `read_state` does; the next `attach` sends it again."""
         self.read_state(keeps_memory=keeps_memory)
         if self.synced is not None:
             self.synced.ipu_state_is_dirty = self.synced.has_state()
 
     def destroy(self) -> None:
-        """Take the device's state and let go of device and optimizer; the optimizer keeps the state."""
+        """Fetch the device's state and release device and optimizer; the optimizer keeps the state."""
         self.detach(keeps_memory=True)
         self._let_go()
 
     def leave_device(self) -> None:
-        """Let go of the device of a forgotten executor; what the optimizer has not fetched yet is kept, untouched."""
+        """Release the device of a collected executor; state that was not fetched is kept unread."""
         device = self._device
         if device is None or self.synced is None or not self.synced.host_state_is_dirty:
             self._let_go()
@@ -243,7 +246,7 @@ class DeviceOptimizer:
         """Return the values of the hyper-parameters on the device by their names there."""
         found: Dict[str, float] = {}
         for index, (settings, members) in enumerate(zip(self.groups, self._members)):
-            for key, value in list_parameters(settings, self._list_variable(index)).items():
+            for key, value in collect_parameters(settings, self._collect_variable(index)).items():
                 found.update({f"{key}___specific___{name}": value for name in members})
             found["lossScaling_FLOAT"] = settings.loss_scaling
         return {key: torch.tensor(value, dtype=torch.float32) for key, value in found.items()}
@@ -278,8 +281,8 @@ def _list_parts(members: Sequence[Sequence[str]], device: DeviceState) -> List[L
 def _refuse_changed_constants(old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
     if not old:
         return
-    replaced = _list_places(new)
-    for where, before in _list_places(old).items():
+    replaced = _collect_places(new)
+    for where, before in _collect_places(old).items():
         after = replaced.get(where, before)
         for name, (value, is_constant) in before.items():
             if after[name][1] != is_constant or (is_constant and after[name][0] != value):
@@ -291,16 +294,16 @@ def _refuse_changed_constants(old: Mapping[str, Any], new: Mapping[str, Any]) ->
                 )
 
 
-def _list_places(settings: Mapping[str, Any]) -> Dict[str, Mapping[str, Any]]:
+def _collect_places(settings: Mapping[str, Any]) -> Dict[str, Mapping[str, Any]]:
     groups = {f"of group {i}": group for i, group in enumerate(settings["groups"])}
     return {**groups, "of the optimizer": {"lossScaling": settings["defaults"]["lossScaling"]}}
 
 
 def _count_foreign(groups: Sequence[GroupSettings], names: Mapping[int, str]) -> int:
-    return sum(len(group.params) - len(_find_names(group.params, names)) for group in groups)
+    return sum(len(group.params) - len(_list_names(group.params, names)) for group in groups)
 
 
-def _find_names(parameters: Sequence[torch.Tensor], names: Mapping[int, str]) -> List[str]:
+def _list_names(parameters: Sequence[torch.Tensor], names: Mapping[int, str]) -> List[str]:
     found = (names.get(id(p)) or names.get(_find_address(p)) for p in parameters)
     return [name for name in found if name is not None]
 
@@ -315,12 +318,12 @@ def name_parameters(model: nn.Module) -> Dict[int, str]:
 
 
 def _is_trained(parameter: torch.Tensor) -> bool:
-    """Tell whether a parameter requires a gradient; a wrapped one is not brought up to date by the question."""
+    """Tell whether a parameter requires a gradient; this does not update a wrapped one."""
     with DisableTorchFunctionSubclass():
         return torch.Tensor.requires_grad.__get__(parameter)  # type: ignore[attr-defined]
 
 
 def _find_address(tensor: torch.Tensor) -> int:
-    """Return the address of a tensor's memory; a wrapped parameter is not brought up to date by the question."""
+    """Return the address of a tensor's memory; this does not update a wrapped parameter."""
     with DisableTorchFunctionSubclass():
         return torch.Tensor.data_ptr(tensor)

@@ -1,1 +1,1 @@
-"""Options: their groups, what of them is valid, and the copy that each executor has."""
+"""Define the groups of options, check their values, and copy them for each executor."""

@@ -1,4 +1,7 @@
-"""An executor's own options: a frozen copy of the user's, with the output mode decided."""
+"""Copy the user's options for one executor: the copy is frozen, and its output mode is decided.
+
+Each executor makes one when it is constructed.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The groups of options that hang off `Options`: Precision, Training, Distributed, TensorLocations, Jit, _Popart."""
+"""Define the groups of `Options`: Precision, Training, Distributed, TensorLocations, Jit and _Popart."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PARTIALS_TYPES = {torch.float32: "float", torch.float16: "half"}
 
 
 class _PopartOptions(Freezable):
-    """Options of the graph compiler, by name and unchecked: `_validateOptions` and compiling look at them.
+    """Options of the graph compiler, by name; `_validateOptions` and compiling check them.
 
     >>> _PopartOptions().set("autoRecomputation", 3).options["autoRecomputation"]
     3
@@ -50,10 +50,10 @@ class _GraphProcessingOptions(OptionsDict):
 
 
 class _JitOptions(OptionsDict):
-    """What is left of the tracing front end of PopTorch 2."""
+    """The remaining options of PopTorch 2's tracing front end."""
 
     def traceModel(self, trace_model: bool) -> _JitOptions:
-        """Do nothing but warn; `ValueError` for True, which is no longer possible."""
+        """Only warn; raises `ValueError` for True, which is no longer possible."""
         logger.warning(
             "[Deprecated] Do not call options.Jit.traceModel(): the option has no effect and will be removed"
         )
@@ -63,14 +63,14 @@ class _JitOptions(OptionsDict):
 
 
 class _PrecisionOptions(OptionsDict):
-    """How numbers are stored, rounded and checked."""
+    """Options for storing, rounding and checking numbers."""
 
     def __init__(self, popart_options: _PopartOptions) -> None:
         self._popart_options = popart_options
         super().__init__()
 
     def halfFloatCasting(self, half_float_casting: HalfFloatCastingBehavior) -> _PrecisionOptions:
-        """Do nothing but warn: deprecated."""
+        """Only warn that the option is deprecated."""
         logger.warning(
             "[Deprecated] Do not call options.Precision.halfFloatCasting(%s): the option is ignored, mixed operands "
             "are promoted as PyTorch does",
@@ -79,7 +79,7 @@ class _PrecisionOptions(OptionsDict):
         return self
 
     def runningStatisticsAlwaysFloat(self, value: bool) -> _PrecisionOptions:
-        """Do nothing but warn: deprecated; `ValueError` unless a bool is passed."""
+        """Only warn that the option is deprecated; raises `ValueError` unless a bool is passed."""
         # checked although it is ignored, as in PopTorch
         if not isinstance(value, bool):
             raise ValueError("runningStatisticsAlwaysFloat needs to be set to a bool")
@@ -104,14 +104,14 @@ class _PrecisionOptions(OptionsDict):
         if dtype not in _PARTIALS_TYPES:
             # The missing space is PopTorch's.
             raise ValueError("parameter to setPartialsType should be eithertorch.float or torch.half")
-        # one option for products and another for convolutions, which takes the place of what was set for them before
+        # one option for products and another for convolutions, which replaces their earlier settings
         name = _PARTIALS_TYPES[dtype]
         self._popart_options.set("partialsTypeMatMuls", name).set("convolutionOptions", {"partialsType": name})
         return self
 
 
 class _TrainingOptions(OptionsDict):
-    """How gradients become one update."""
+    """Options for joining gradients to one update."""
 
     def __init__(self, popart_options: _PopartOptions) -> None:
         self._popart_options = popart_options
@@ -146,13 +146,13 @@ class _TrainingOptions(OptionsDict):
         return self
 
     def setConvolutionDithering(self, enabled: bool) -> _TrainingOptions:
-        """Spread convolutions over other tiles; it replaces other convolution options."""
+        """Spread convolutions over other tiles; this replaces other convolution options."""
         self._popart_options.set("convolutionOptions", {"enableConvDithering": enabled})
         return self
 
 
 class _DistributedOptions(OptionsDict):
-    """Which of several processes this one is."""
+    """Options for several processes that run the program."""
 
     def __init__(self) -> None:
         self._gcd_mappings: Dict[int, Any] = {}
@@ -161,7 +161,7 @@ class _DistributedOptions(OptionsDict):
         self._read_environment("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK")
 
     def disable(self) -> _DistributedOptions:
-        """Run as a single process whatever the environment says."""
+        """Run as a single process, regardless of the environment."""
         return self.set(distributed_process_id=0, num_distributed_processes=1)
 
     def setEnvVarNames(self, var_num_processes: str, var_process_id: str) -> _DistributedOptions:
@@ -180,7 +180,7 @@ class _DistributedOptions(OptionsDict):
 
     @property
     def numProcesses(self) -> int:
-        """How many processes run the program."""
+        """The number of processes that run the program."""
         return self.num_distributed_processes
 
     def _read_environment(self, var_num_processes: str, var_process_id: str) -> None:
@@ -191,7 +191,7 @@ class _DistributedOptions(OptionsDict):
 
 
 class TensorLocationSettings(OptionsDict):
-    """Where one kind of tensor is kept, for `Options.TensorLocations`.
+    """The location of one kind of tensor, for `Options.TensorLocations`.
 
     >>> TensorLocationSettings().useOnChipStorage(False).toDict()
     {'onChip': 0}
@@ -204,7 +204,7 @@ class TensorLocationSettings(OptionsDict):
         return self._set_int("minElementsForOffChip", min_elements)
 
     def minElementsForReplicatedTensorSharding(self, min_elements: int) -> TensorLocationSettings:
-        """Share only tensors with at least so many elements out over the replicas."""
+        """Shard only tensors with at least so many elements over the replicas."""
         return self._set_int("minElementsForReplicatedTensorSharding", min_elements)
 
     def useOnChipStorage(self, use: Optional[bool] = True) -> TensorLocationSettings:
@@ -216,7 +216,7 @@ class TensorLocationSettings(OptionsDict):
         return self._set_flag("onChip", use)
 
     def useReplicatedTensorSharding(self, use: bool = True) -> TensorLocationSettings:
-        """Share tensors out over the replicas instead of copying them."""
+        """Shard tensors over the replicas instead of copying them."""
         return self._set_flag("useReplicatedTensorSharding", use)
 
     def useIOTilesToLoad(self, use: bool = True) -> TensorLocationSettings:
@@ -238,7 +238,7 @@ class TensorLocationSettings(OptionsDict):
 
 
 class _TensorLocationOptions(OptionsDict):
-    """Where the kinds of tensors are kept; it affects memory and speed, not results."""
+    """Options for the location of each kind of tensor; they affect memory and speed, not results."""
 
     def numIOTiles(self, num_tiles: int) -> _TensorLocationOptions:
         """Reserve tiles for input and output."""

@@ -1,4 +1,4 @@
-"""The options that PopTorch does not have: how the simulator runs a compiled step, and who hears of a compilation."""
+"""Define the options that PopTorch lacks: how a compiled step runs, and who is notified of a compilation."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _FORMAT = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}]"
 class CompilationProgressBar:
     """A callable ``(progress, total)`` that shows a bar and remembers the time from its first call to its last.
 
-    What ends within ``delay_seconds`` is not shown.
+    A compilation that ends within ``delay_seconds`` is not shown.
 
     >>> CompilationProgressBar().compilation_time is None
     True
@@ -68,7 +68,7 @@ class CompilationProgressBar:
 
     @property
     def compilation_time(self) -> Optional[datetime.timedelta]:
-        """The time that the last finished compilation took, None before."""
+        """The seconds that the last finished compilation took; None before the first."""
         return None if self._duration_seconds is None else datetime.timedelta(seconds=self._duration_seconds)
 
     def __getstate__(self) -> Dict[str, Any]:
@@ -78,7 +78,7 @@ class CompilationProgressBar:
 
 @dataclass(frozen=True)
 class Extras:
-    """What the setters of `SimulatorOptions` were told, for the compiler."""
+    """The settings of `SimulatorOptions`, as the compiler reads them."""
 
     engine: str
     tuning_seconds: float = 180.0
@@ -91,7 +91,7 @@ class Extras:
 
     @property
     def report(self) -> Callable[[Finding], None]:
-        """What gets the findings of a compilation: the listener, or PopTorch's log."""
+        """The function that gets the findings of a compilation: the listener, or PopTorch's log."""
         return self.listener or log_as_vendor
 
 
@@ -121,10 +121,10 @@ class SimulatorOptions(OptionsDict):
         return self
 
     def shareMemory(self: _Self) -> _Self:
-        """Let the host's weights share the device's memory while nobody looks at them.
+        """Let the host's weights share the device's memory while nothing reads them.
 
-        They have no values of their own then: `copyWeightsToDevice` without a look discards nothing, as it would
-        otherwise do with what was trained.
+        They have no values of their own then: `copyWeightsToDevice` discards no trained values unless the host's were
+        read, as it would otherwise do.
         """
         self._extras = replace(self._extras, shares_memory=True)
         return self
@@ -146,9 +146,9 @@ class SimulatorOptions(OptionsDict):
         return self
 
     def reportTo(self: _Self, listener: Callable[[Finding], None]) -> _Self:
-        """Hand findings of a compilation to `listener`, in the place of the lines that PopTorch logs about them.
+        """Pass findings of a compilation to `listener`, instead of logging PopTorch's lines about them.
 
-        The progress bar then appears for what takes long only.
+        The progress bar then appears only for long compilations.
         """
         bar = CompilationProgressBar(delay_seconds=2.0)
         self._extras = replace(self._extras, listener=listener, progress_bar=bar)

@@ -1,4 +1,7 @@
-"""The compiler's check of `Options.toDict()`: every key must be known for the type of its value."""
+"""Check `Options.toDict()` as the vendor's compiler does: every key must be known for the type of its value.
+
+Compilations run it.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ __all__ = ["validate_options"]
 
 
 def validate_options(options: Dict[str, Any]) -> None:
-    """Raise `Error` for an unknown key, a type or a value that it cannot have; log each setting at debug level."""
+    """Raise `Error` for an unknown key, or a wrong type or value; log each setting at debug level."""
     if "patterns" in options and "patterns_level" not in options:
         raise native_error("Patterns were given without a level: set patterns_level too")
     for key, value in options.items():
@@ -53,7 +56,7 @@ def _write_value(value: object) -> Any:
     return value.value if isinstance(value, Enum) else value
 
 
-# What PopTorch's messages call the types of values. The order decides: a bool is an int, too.
+# The names of the types of values in PopTorch's messages. The order decides: a bool is an int, too.
 _TYPES: Dict[str, Any] = {
     "bool": bool,
     "uint64": int,

@@ -1,1 +1,1 @@
-"""Blocks, names and groups that `forward` puts operators into, and what a device refuses about them."""
+"""Keep the blocks, names and groups that `forward` puts operators into, and check what the device allows of them."""

@@ -1,4 +1,4 @@
-"""Blocks: the parts of `forward` that an execution strategy assigns to stages. On the CPU they do nothing."""
+"""Define blocks, the parts of `forward` that an execution strategy assigns to stages; the CPU ignores them."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ class StageManager:
         self._messages: List[str] = []
 
     def start_tracing(self) -> None:
-        """Forget what was traced before."""
+        """Forget the stages of the trace before."""
         self.resetAutoId()
         self._messages.clear()
         if self._auto_stage is not None:
             self._block_map = {}
 
     def end_tracing(self) -> None:
-        """Write the log of the stages that were begun, and forget them."""
+        """Log the stages that were begun, and forget them."""
         for message in self._messages:
             logger.debug("%s", message)
         self.start_tracing()
@@ -61,7 +61,7 @@ class StageManager:
         self._next_auto_id = max(self._next_auto_id, int(auto_id) + 1)
 
     def beginStage(self, user_id: Optional[str] = None, ipu_id: Optional[int] = None) -> None:
-        """Put what follows into the stage of a block, the next number by default; AssertionError if it has none."""
+        """Put the next operators into the stage of a block, by default the next number; AssertionError without one."""
         block_id = user_id if user_id is not None else self.nextAutoId()
         stage = self.getStage(block_id, ipu_id)
         ipu = ipu_id if stage._ipu is None else stage._ipu
@@ -215,7 +215,7 @@ def BeginBlock(
 
 
 def removeBlocks(module: nn.Module) -> None:
-    """Take the hooks of `BeginBlock` away from `module` and all modules in it; AssertionError unless it is one."""
+    """Remove the hooks of `BeginBlock` from `module` and all modules in it; raises AssertionError unless it is one."""
     require(isinstance(module, nn.Module), f"Expected a torch.nn.Module but got {type(module)}")
     for part in module.modules():
         for number, hook in list(read_forward_pre_hooks(part).items()):

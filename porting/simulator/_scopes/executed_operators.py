@@ -1,4 +1,7 @@
-"""Find the nodes that the device executes: no constants, no marks, no casts to types that only the host has."""
+"""List the nodes that the device executes: no constants, no marks, no casts to types that only the host has.
+
+Checks, names and listings of the graph use it.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from ...torch_insides.operators import SET_GRAD_ENABLED, OpOverload
 
 __all__ = ["is_convolution", "is_mark", "label_operator", "list_executed_operators", "list_operands", "list_results"]
 
-# Marks on tensors that the compiler takes away: what they say becomes settings of other operators.
+# Marks on tensors that the compiler removes: their content becomes settings of other operators.
 _MARKS = frozenset(
     ["set_available_memory", "set_matmul_serialization", "set_overlap_for_input", "set_overlap_for_output"]
 )
@@ -53,7 +56,7 @@ def is_convolution(node: torch.fx.Node) -> bool:
 
 
 def list_operands(node: torch.fx.Node) -> List[torch.fx.Node]:
-    """Return the nodes whose tensors `node` works on, as the device has them; one given twice is there twice."""
+    """Return the nodes whose tensors `node` reads, as the device has them; one that is given twice is listed twice."""
     operands: List[torch.fx.Node] = []
     # `all_input_nodes` has each node once
     map_arg((node.args, node.kwargs), operands.append)
@@ -65,12 +68,12 @@ def list_operands(node: torch.fx.Node) -> List[torch.fx.Node]:
 
 
 def is_mark(node: torch.fx.Node) -> bool:
-    """Tell whether `node` only says how others are to be compiled."""
+    """Tell whether `node` only marks how others are compiled."""
     return node.op == "call_function" and label_operator(node) in _MARKS
 
 
 def list_results(node: torch.fx.Node) -> List[torch.fx.Node]:
-    """Return the nodes that stand for the tensors which `node` results in, as the device has them."""
+    """Return the nodes of the results of `node`, as the device has them."""
     # several results are taken apart first, and each of them may be cast to the device's type then
     parts = [user for user in node.users if user.target is operator.getitem] or [node]
     return [next((user for user in part.users if _narrows_result(user)), part) for part in parts]
@@ -82,7 +85,7 @@ def _narrows_result(node: torch.fx.Node) -> bool:
 
 
 def _widens_operand(node: torch.fx.Node) -> bool:
-    """Tell whether `node` makes of the device's type what the host's kernel wants."""
+    """Tell whether `node` turns the device's type into that of the host's kernel."""
     return node.target is torch.ops.aten.to.dtype and _is_narrowed(node)
 
 

@@ -1,4 +1,7 @@
-"""Group blocks into stages and phases: bookkeeping only, results do not depend on it."""
+"""Group blocks into stages and phases. This is bookkeeping only: results do not depend on it.
+
+`Options.setExecutionStrategy` takes one.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +93,7 @@ class Phase:
 
 
 class _IExecutionStrategy:
-    """What all strategies answer: the stage of a block, and the settings for the compiler."""
+    """The base of all strategies: the stage of a block, and the settings for the compiler."""
 
     def __init__(self, stages_manager: StageManager, block_map: Dict[str, Stage]) -> None:
         self._stages_manager = stages_manager
@@ -104,11 +107,11 @@ class _IExecutionStrategy:
     def onStartTracing(self) -> None:
         """Let blocks begin stages of this strategy, until `onEndTracing`."""
         self._stages_manager.start_tracing()
-        # on the class, because blocks are written in `forward`, which knows nothing of strategies
+        # on the class, because blocks are written in `forward`, which knows no strategy
         Block._stages_manager = self._stages_manager
 
     def onEndTracing(self) -> None:
-        """Let blocks do nothing again, and log the stages that they began."""
+        """Let blocks have no effect again, and log the stages that they began."""
         Block._stages_manager = None
         self._stages_manager.end_tracing()
 

@@ -1,6 +1,6 @@
-"""Keep what `forward` says of the operators that follow: block, name scope, attributes and `MultiConv`.
+"""Record the scopes that `forward` opens for its operators: block, name scope, attributes and `MultiConv`.
 
-It is kept while a model is traced and written to the `meta` of every node, where checks, planners and tools read it:
+The record is kept during a trace and written to the `meta` of every node, where checks, planners and tools read it:
 `block` (id; empty for what precedes the first block, None outside all blocks), `stage`, `phase` and `ipu` (None outside
 all blocks), `name_scope` (the prefix of the operator's name), `attributes` (only if there are any), `multi_conv` (the
 number and the settings of the open `MultiConv`, only if there is one) and `source_location` (the user's line as text).
@@ -84,14 +84,14 @@ class GraphScopes:
         self._attributes = {**self._attributes, attribute: {**self._attributes.get(attribute, {}), key: value}}
 
     def clear_attribute(self, attribute: str, key: str) -> None:
-        """Take an entry of an attribute away from the operators that follow."""
+        """Remove an entry of an attribute from the operators that follow."""
         left = {name: value for name, value in self._attributes.get(attribute, {}).items() if name != key}
         self._attributes = {name: entries for name, entries in self._attributes.items() if name != attribute}
         if left:
             self._attributes[attribute] = left
 
     def read_node_facts(self) -> Dict[str, Any]:
-        """Return what to write to the node of the operator that is being recorded."""
+        """Return the facts to write to the node of the operator that is being recorded."""
         facts = {
             **self._place,
             "name_scope": "".join(f"{name}/" for _owner, name in self._names),
@@ -108,7 +108,7 @@ _open: Optional[GraphScopes] = None
 
 
 def change_scopes(change: Callable[..., None], *values: Any, **settings: Any) -> None:
-    """Apply a method of `GraphScopes` to those of the trace that is going on; without a trace nothing happens."""
+    """Apply a method of `GraphScopes` to the scopes of the present trace; without a trace nothing happens."""
     if _open is not None:
         change(_open, *values, **settings)
 
@@ -141,7 +141,7 @@ class Attribute:
     {}
     """
 
-    # What holds for the operators that come next.
+    # The attributes of the operators that come next.
     _current_attrs: Dict[str, Dict[str, Any]] = {}
 
     def __init__(self, **attributes: Dict[str, Any]) -> None:
@@ -162,7 +162,7 @@ class Attribute:
 
 
 def _exchange_attributes(before: Dict[str, Dict[str, Any]], after: Dict[str, Dict[str, Any]]) -> None:
-    """Make `after` the attributes that hold, and tell the trace that is going on what changes."""
+    """Make `after` the present attributes, and pass the changes to the present trace."""
     Attribute._current_attrs = after
     for name, entries in before.items():
         for key in entries:
@@ -175,20 +175,20 @@ def _exchange_attributes(before: Dict[str, Dict[str, Any]], after: Dict[str, Dic
 
 
 class TracedStrategy(Protocol):
-    """What a trace needs of an execution strategy."""
+    """The methods of an execution strategy that a trace calls."""
 
     def onStartTracing(self) -> None:
         """Let blocks begin stages from now on."""
 
     def onEndTracing(self) -> None:
-        """Let blocks mean nothing again."""
+        """Let blocks have no effect again."""
 
 
 @contextmanager
 def trace_in_scopes(
     scopes: GraphScopes, model: nn.Module, strategy: TracedStrategy, *, names_modules: bool
 ) -> Iterator[None]:
-    """Trace the `forward` of `model` with `scopes` as those that it changes; whatever happens, none are open after it.
+    """Trace the `forward` of `model`, which changes `scopes`; afterwards none are open, also after an error.
 
     Blocks begin stages of the execution `strategy`; with `names_modules`, calls of sub-modules are name scopes.
     """
@@ -209,7 +209,7 @@ def trace_in_scopes(
 
 
 def _follow_modules(scopes: GraphScopes, model: nn.Module) -> ExitStack:
-    """Make calls of sub-modules name scopes, until what is returned is closed."""
+    """Make calls of sub-modules name scopes, until the returned handle is closed."""
     names = {id(module): path.rsplit(".", 1)[-1] for path, module in model.named_modules() if path}
 
     def enter(module: nn.Module, _args: object) -> None:
@@ -226,14 +226,14 @@ def _follow_modules(scopes: GraphScopes, model: nn.Module) -> ExitStack:
 _PACKAGE = str(Path(__file__).parents[2])
 # calls `forward`, so that nothing above it in the stack belongs to the model
 _TRACER = str(Path(_PACKAGE, "capture", "tracing.py"))
-# What runs between the call of an operator and its recording, besides this package.
+# The code that runs between the call of an operator and its recording, besides this package.
 _DISPATCH = tuple(
     f"torch/{name}" for name in ("_ops.py", "overrides.py", "_tensor.py", "_compile.py", "_dynamo/", "_library/")
 )
 
 
 def find_source_location(excludes: Tuple[str, ...]) -> Optional[str]:
-    """Return `file:line` of the innermost frame, none of `excludes` in its path, that calls an operator, if any."""
+    """Return `file:line` of the innermost frame that calls an operator, with none of `excludes` in its path, if any."""
     frame = sys._getframe(1)
     is_machinery = True
     while frame is not None:
@@ -270,7 +270,7 @@ _MULTI_CONV_SETTINGS = {
 }
 
 
-# What the operators that begin and end scopes change while a model is traced; on the CPU they do nothing.
+# The effects of the operators that begin and end scopes while a model is traced; on the CPU they have none.
 _CHANGES: Dict[str, Callable[..., None]] = {
     "begin_ipu_block(int stage, int phase, int ipu) -> ()": GraphScopes.begin_block,
     "end_ipu_block() -> ()": GraphScopes.end_block,
@@ -283,7 +283,7 @@ _CHANGES: Dict[str, Callable[..., None]] = {
     "pop_name_scope() -> ()": GraphScopes.pop_name_scope,
     "set_attribute(str attribute, str key, str value) -> ()": GraphScopes.set_attribute,
     "clear_attribute(str attribute, str key) -> ()": GraphScopes.clear_attribute,
-    # parameters belong to the groups of the optimizer, whatever a graph says of them
+    # parameters belong to the groups of the optimizer, whatever their attributes are
     "optimizer_group(int group, Tensor[] inputs) -> ()": lambda *_arguments: None,
 }
 

@@ -1,4 +1,4 @@
-"""`MultiConv`: convolutions that the device runs at the same time. On the CPU, and for the results, it does nothing."""
+"""Define `MultiConv`, convolutions that the device runs at the same time. On the CPU it has no effect."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class MultiConv:
 
     def availableMemoryProportions(self, value: Optional[Union[float, Sequence[float]]]) -> MultiConv:
         """Set the share of memory for temporary data; AssertionError for anything but floats."""
-        values = _list_values(value, float)
+        values = _find_values(value, float)
         require(value is None or values is not None, "Invalid available memory proportion!")
         self._settings["available_memory_proportions"] = values
         return self
@@ -44,8 +44,8 @@ class MultiConv:
         return self
 
     def enableConvDithering(self, value: Optional[Union[bool, Sequence[bool]]]) -> MultiConv:
-        """Let convolutions be laid out at varying tiles; `ValueError` for anything but booleans."""
-        values = _list_values(value, bool)
+        """Spread the convolutions over varying tiles; raises `ValueError` for anything but booleans."""
+        values = _find_values(value, bool)
         if value is not None and values is None:
             raise ValueError("value must be bool or list of bools")
         self._settings["enable_conv_dithering"] = values
@@ -77,7 +77,7 @@ class MultiConv:
         change_scopes(GraphScopes.end_multi_conv, **self._settings)
 
 
-def _list_values(value: object, kind: Type[Any]) -> Optional[List[Any]]:
+def _find_values(value: object, kind: Type[Any]) -> Optional[List[Any]]:
     """Return one value, or each of a list that has some, as a list; None if one is not of this type."""
     values: Tuple[Any, ...] = tuple(value) if isinstance(value, (list, tuple)) else (value,)
     return list(values) if values and all(isinstance(item, kind) for item in values) else None

@@ -1,1 +1,1 @@
-"""The user's weights while an executor owns them: wrapping, transfer, values per replica."""
+"""Manage the user's weights while an executor owns them: wrapping, transfer, values per replica."""

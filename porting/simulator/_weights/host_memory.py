@@ -1,8 +1,8 @@
-"""`HostMemory`: the host's weights share the device's memory while the device trains, and get their own for a look.
+"""Share the device's memory with the host's weights while the device trains; reading a weight ends the sharing.
 
-From a training call to the next look at a weight the host's values are out of date: whoever looks first fetches what
-was trained. Values that nobody can see need no memory. So a training takes that of its weights once, as plain torch
-does, and not once for the host and once for the device.
+From a training call to the next read of a weight the host's values are out of date, and the first read fetches the
+trained ones. Values that cannot be read need no memory. So a training stores its weights once, as plain torch does,
+and not once for the host and once for the device.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ class HostMemory:
         self.is_shared = False
 
     def share(self, hosts: Sequence[HostTensor], find_device_tensor: FindDeviceTensor) -> None:
-        """Let `hosts` share the memory of the device's tensors; their own values are gone then.
+        """Let `hosts` share the memory of the device's tensors; their own values are lost.
 
-        Tensors with an alias, such as a value of an earlier `state_dict`, keep their memory: what the alias shows must
-        not change before the next fetch. So do those that the device has in another type.
+        Tensors with an alias, such as a value of an earlier `state_dict`, keep their memory, because the alias must not
+        change before the next fetch. So do those that the device has in another type.
         """
         with DisableTorchFunctionSubclass():
             for host in hosts:
@@ -53,12 +53,12 @@ class HostMemory:
                 self._shared.append(_Shared(host, host.tensor.stride(), of_device))
                 host.tensor.data = of_device.detach()
         if not self._has_shared:
-            # The C library keeps what is freed, and such a hole is too small for the next tensor of its size.
+            # The C library keeps freed memory, and such a hole is too small for the next tensor of its size.
             return_freed_memory()
         self.is_shared = self._has_shared = True
 
     def follow(self, find_device_tensor: FindDeviceTensor) -> None:
-        """Share the memory of another device's tensors, which has the values of the one before."""
+        """Share the memory of another device's tensors, which have the same values."""
         with DisableTorchFunctionSubclass():
             for index, shared in enumerate(self._shared):
                 of_device = find_device_tensor(shared.host)
@@ -67,7 +67,7 @@ class HostMemory:
                 self._shared[index] = shared._replace(of_device=of_device)
 
     def end_sharing(self, *, keeps_memory: bool = False) -> None:
-        """Give the host's tensors memory of their own, whose values are yet to be fetched.
+        """Give the host's tensors memory of their own, whose values have yet to be fetched.
 
         With `keeps_memory`, for a device that will not be used any more, they keep its memory where they were laid out
         like that; elsewhere the device gets theirs, one after the other, so that not all of them are there twice.

@@ -1,8 +1,8 @@
-"""The user's model while training executors own its weights: every look at them first fetches what was trained.
+"""Wrap the user's model while training executors own its weights: every read of one first fetches the trained values.
 
 `trainingModel` changes the classes of the model, its parameters and its buffers in place to subclasses made for one
 executor; they hold a weak reference to it and nothing else. A tensor that several wrapped models share belongs to all
-of their executors. `unwrap_model` takes one executor's hold away again.
+of their executors. `unwrap_model` removes one executor's hold again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ...host_tensors import HostTensor, host_tensors
 from ...torch_insides.modes import DisableTorchFunctionSubclass
 from .._logging import cpp_log
 from ..errors import createPoptorchError
-from .weight_owners import ORIGINAL, OWNER, Owner, fetch, find_owners, find_plain_class, make_owned_class, make_plain
+from .weight_owners import ORIGINAL, OWNER, Owner, fetch, find_plain_class, list_owners, make_owned_class, make_plain
 
 __all__ = [
     "download_weights",
@@ -58,9 +58,9 @@ def refuse_wrapped(model: object, executor: object = None) -> None:
 
 
 def wrap_model(model: nn.Module, owner: Owner) -> None:
-    """Exchange the classes of `model`, its parameters and buffers for `owner`, who is alive.
+    """Change the classes of `model`, its parameters and buffers to those for `owner`, which is alive.
 
-    What is wrapped for it already stays so. Lazy parameters are left alone: wrap again when they have a value. Raises
+    Tensors that it has already stay so. Lazy parameters are skipped: wrap again when they have a value. Raises
     RuntimeError for a model that another executor wrapped and `poptorch.Error` for a buffer of a class of its own;
     nothing is changed then.
     """
@@ -70,7 +70,7 @@ def wrap_model(model: nn.Module, owner: Owner) -> None:
         if host.kind == "buffer" and find_plain_class(host.tensor) is not torch.Tensor:
             raise createPoptorchError(f"All buffers must be an instance of torch.Tensor (Got {type(host.tensor)})")
     for host in hosts:
-        owners = find_owners(host.tensor)
+        owners = list_owners(host.tensor)
         if owner not in owners:
             host.tensor.__class__ = make_owned_class(find_plain_class(host.tensor), (*owners, owner))
     if find_owner(model) is None:
@@ -87,7 +87,7 @@ def wrap_model(model: nn.Module, owner: Owner) -> None:
 
 
 def unwrap_model(model: nn.Module) -> Optional[Owner]:
-    """Fetch what was trained, and take the owner's hold away from `model` and its tensors; return the owner."""
+    """Fetch the trained values and remove the owner's hold on `model` and its tensors; return the owner."""
     owner = find_owner(model)
     if owner is None:
         return None
@@ -95,7 +95,7 @@ def unwrap_model(model: nn.Module) -> Optional[Owner]:
     object.__setattr__(model, "__class__", getattr(type(model), ORIGINAL))
     for host in host_tensors(model):
         if find_owner(host.tensor) is not None:
-            left = tuple(other for other in find_owners(host.tensor) if other is not owner)
+            left = tuple(other for other in list_owners(host.tensor) if other is not owner)
             host.tensor.__class__ = make_owned_class(find_plain_class(host.tensor), left)
     return owner
 
@@ -107,9 +107,9 @@ def read_plain_views(model: nn.Module) -> Dict[str, torch.Tensor]:
 
 
 def upload_weights(model: nn.Module, device: DeviceState, *, names: Optional[Iterable[str]] = None) -> None:
-    """Copy parameters and buffers, or only `names`, to `device`; `poptorch.Error`, before anything, for a lost one.
+    """Copy parameters and buffers, or only `names`, to `device`; `poptorch.Error`, before any copy, for a lost one.
 
-    One of another shape is another one.
+    A tensor of another shape counts as lost.
     """
     views = read_plain_views(model)
     wanted = set(device.names if names is None else names)
@@ -135,7 +135,7 @@ def download_weights(model: nn.Module, device: DeviceState) -> None:
                     host.tensor.data = torch.empty_like(value, dtype=host.tensor.dtype)
     views = read_plain_views(model)
     device.download(views)
-    shared = {host.name for host in host_tensors(model) if len(find_owners(host.tensor)) > 1}
+    shared = {host.name for host in host_tensors(model) if len(list_owners(host.tensor)) > 1}
     # Another executor may have trained what is constant here.
     device.restore({name: view for name, view in views.items() if name not in shared})
 
@@ -143,12 +143,12 @@ def download_weights(model: nn.Module, device: DeviceState) -> None:
 def share_weights(model: nn.Module, owner: Owner, device: DeviceState) -> None:
     """Let the tensors of `model` that `owner` alone owns, and that its `device` trains, share the device's memory."""
     with DisableTorchFunctionSubclass():
-        hosts = [host for host in host_tensors(model) if find_owners(host.tensor) == (owner,)]
+        hosts = [host for host in host_tensors(model) if list_owners(host.tensor) == (owner,)]
     owner.memory.share(hosts, partial(_find_trained, device))
 
 
 def move_shared_weights(owner: Owner, device: DeviceState) -> None:
-    """Let the tensors that share memory with the device of before share that of `device`, which has its values."""
+    """Let the tensors that share memory with the earlier device share that of `device`, which has the same values."""
     owner.memory.follow(partial(_find_trained, device))
 
 
@@ -159,14 +159,14 @@ def _find_trained(device: DeviceState, host: HostTensor) -> Optional[torch.Tenso
 
 
 def fetch_other_owners(model: nn.Module, owner: Optional[Owner]) -> None:
-    """Let the executors that own tensors of `model` fetch what they trained, all but that of `owner`."""
-    for other in OrderedDict.fromkeys(other for host in host_tensors(model) for other in find_owners(host.tensor)):
+    """Let the executors that own tensors of `model` fetch their trained values, all but that of `owner`."""
+    for other in OrderedDict.fromkeys(other for host in host_tensors(model) for other in list_owners(host.tensor)):
         if other is not owner:
             fetch((other,))
 
 
 class _WrappedModel(nn.Module):
-    """What `trainingModel` adds in front of the class of the user's model."""
+    """The methods that `trainingModel` adds before the class of the user's model."""
 
     _poptorch_executor: Any
     _poptorch_original_class: Any
@@ -179,7 +179,7 @@ class _WrappedModel(nn.Module):
         return bool(executor.copyWeightsToHostIfNeeded())
 
     def destroy(self) -> None:
-        """Destroy the executor and give the model its plain classes back."""
+        """Destroy the executor and restore the model's plain classes."""
         executor = self._poptorch_executor()
         if executor is not None:
             executor.destroy()

@@ -1,4 +1,4 @@
-"""Parameters with a value of their own for each group of replicas: how a user asks for them, and how they are traced.
+"""Handle parameters that have a value for each group of replicas: how a user declares them, and how they are traced.
 
 The host's parameter has the groups along a leading dimension; `forward` sees one group's value without it.
 """
@@ -17,17 +17,17 @@ from ..enums import CommGroupType, VariableRetrievalMode
 from ..errors import createPoptorchError, native_error
 from .weight_owners import make_plain
 
-__all__ = ["ParameterProxy", "PerReplicaParams", "find_replica_groups", "put_one_group_in_place"]
+__all__ = ["ParameterProxy", "PerReplicaParams", "collect_replica_groups", "put_one_group_in_place"]
 
 # What `PoplarExecutor.per_replica_params` holds: the three arguments of `replicaGrouping` by the parameter's name.
 PerReplicaParams = Dict[str, Tuple[CommGroupType, int, VariableRetrievalMode]]
 
 
 class ParameterProxy:
-    """What reading a parameter off an executor gives: every attribute of the parameter, and its replica grouping."""
+    """A parameter as read from an executor: it has every attribute of the parameter, and its replica grouping."""
 
     def __init__(self, parameter: nn.Parameter, name: str, grouped: PerReplicaParams) -> None:
-        """Stand for the `parameter` called `name`; `grouped` is where its executor keeps replica groupings."""
+        """Represent the `parameter` called `name`; `grouped` has the replica groupings of its executor."""
         self._parameter = parameter
         self._name = name
         self._grouped = grouped
@@ -55,7 +55,7 @@ class ParameterProxy:
         return getattr(self._parameter, name)
 
 
-def find_replica_groups(model: nn.Module, asked: PerReplicaParams, replicas: int) -> Dict[str, ReplicaGroups]:
+def collect_replica_groups(model: nn.Module, asked: PerReplicaParams, replicas: int) -> Dict[str, ReplicaGroups]:
     """Return the groups of each parameter of `model` that has some, by the first of its names.
 
     Raises `poptorch.Error` for a parameter without dimensions, for groups that do not divide the replicas, and for a
@@ -88,7 +88,7 @@ def find_replica_groups(model: nn.Module, asked: PerReplicaParams, replicas: int
 
 @contextmanager
 def put_one_group_in_place(model: nn.Module, names: Collection[str]) -> Iterator[None]:
-    """Let the parameters called `names` be the first group's value alone while the context lasts."""
+    """Let the parameters called `names` have only the first group's value while the context lasts."""
     replaced: List[Tuple[MutableMapping[str, Any], str, Any]] = []
     slices: Dict[int, nn.Parameter] = {}
     for host in host_tensors(model):

@@ -1,7 +1,7 @@
-"""Tensors of the host that training executors own: any use of one first fetches what was trained.
+"""Mark host tensors as owned by training executors: any use of one first fetches the trained values.
 
 A tensor is owned by the class it gets, a subclass of its own class with the owners in it. Tensors that several models
-share have several owners, who fetch in the order in which they took it.
+share have several owners, which fetch in the order in which they took it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ...support.function_modes import Args, Kwargs
 from ...torch_insides.modes import DisableTorchFunctionSubclass
 from .host_memory import HostMemory
 
-__all__ = ["ORIGINAL", "OWNER", "Owner", "fetch", "find_owners", "find_plain_class", "make_owned_class", "make_plain"]
+__all__ = ["ORIGINAL", "OWNER", "Owner", "fetch", "find_plain_class", "list_owners", "make_owned_class", "make_plain"]
 
 # Attributes of the classes made here and of wrapped models' classes.
 OWNER = "_poptorch_executor"
@@ -30,12 +30,12 @@ _MAKES_PARAMETER = nn.Parameter.__new__.__code__
 
 
 class Owner(weakref.ref):
-    """A weak reference to a training executor, and what it trained if nobody had fetched it before it went.
+    """A weak reference to a training executor, and its trained values if it was collected before they were fetched.
 
     `classes` are those of the tensors that it owns, by their own class and all owners; `version` counts how often the
-    host got weights from it; `is_ahead` says that it has trained since. `memory` knows which of the tensors share the
-    device's memory as long as that holds. `left_behind` are the state of the device of an executor that is gone and the
-    host's tensors for it; they are copied when somebody looks.
+    host got weights from it; `is_ahead` means that it has trained since. `memory` knows which of the tensors share the
+    device's memory. `left_behind` are the device's state of a collected executor and the host's tensors for it; they
+    are copied when one is read.
     """
 
     def __init__(self, executor: object) -> None:
@@ -48,10 +48,10 @@ class Owner(weakref.ref):
         self.left_behind: Optional[Tuple[DeviceState, Dict[str, torch.Tensor]]] = None
 
     def take_left_weights(self) -> bool:
-        """Copy the weights that the executor left behind into the host's tensors; tell whether there were any."""
+        """Copy the weights of a collected executor into the host's tensors; tell whether there were any."""
         if self.left_behind is None:
             return False
-        # taken away first: copying looks at the tensors, which would come here again
+        # removed first: copying reads the tensors, which would call this again
         (device, tensors), self.left_behind = self.left_behind, None
         with torch.inference_mode(False), DisableTorchFunctionSubclass():
             self.memory.end_sharing(keeps_memory=True)
@@ -70,8 +70,8 @@ def fetch(owners: Tuple[Owner, ...]) -> None:
             executor.copyWeightsToHostIfNeeded()
 
 
-def find_owners(tensor: torch.Tensor) -> Tuple[Owner, ...]:
-    """Return the owners of `tensor` that are alive or left weights behind, in the order in which they took it."""
+def list_owners(tensor: torch.Tensor) -> Tuple[Owner, ...]:
+    """Return the owners of `tensor` that are alive or have left weights, in the order in which they took it."""
     owners: Tuple[Owner, ...] = getattr(type(tensor), _OWNERS, ())
     return tuple(owner for owner in owners if owner() is not None or owner.left_behind is not None)
 

@@ -1,6 +1,6 @@
-"""Stand-ins for modules that PopTorch programs import beside it: small, and honest about what they leave out.
+"""Stand in for modules that PopTorch programs import beside it. Each stand-in is small and names what it leaves out.
 
-Each has the names that programs were seen to use. Any other raises the error S001, which says that it is a stand-in.
+Each has the names that known programs use. Any other raises the error S001, which names the stand-in.
 Under `porting run` they are provided where the real ones are missing; elsewhere `provide` does it.
 """
 

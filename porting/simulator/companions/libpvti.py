@@ -1,4 +1,4 @@
-"""Stand-in for the library of the vendor's system profile: its trace points do nothing, no profile is written."""
+"""Stand in for the library of the vendor's system profile: its trace points do nothing, no profile is written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stand-in for PopART's Python module: the enumerations that programs give to `Options._Popart.set`.
+"""Stand in for PopART's Python module: it has the enumerations that programs give to `Options._Popart.set`.
 
 The numbers are PopART's. They are integers, so that the options take them as they are.
 """

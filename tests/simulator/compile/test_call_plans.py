@@ -6,7 +6,7 @@ import pytest
 
 from porting.engines.calls.call_plan import ReplicaGroups
 from porting.simulator import enums
-from porting.simulator._compile.executables import make_call_plan, make_exchange
+from porting.simulator._compile.executables import make_call_plan, open_exchange
 from porting.simulator.options import Options
 
 
@@ -70,7 +70,7 @@ def test_loss_scaling_adapts_in_training_only():
 
 
 def test_a_single_process_exchanges_nothing():
-    assert make_exchange(Options()) is None
+    assert open_exchange(Options()) is None
 
 
 def test_several_processes_share_the_mean():

@@ -10,9 +10,9 @@ from torch import nn
 from porting.capture import capture_step
 from porting.engines.calls.step_anchors import StepValue
 from porting.simulator._graph.compiler_names import (
-    find_gradient_types,
-    find_operator_types,
-    find_update_types,
+    list_gradient_types,
+    list_operator_types,
+    list_update_types,
     name_step_values,
     name_tensors,
 )
@@ -29,7 +29,7 @@ class Function(nn.Module):
 
 def types_of(function, *inputs):
     graph = capture_step(Function(function), list(inputs), mode="inference")
-    return [find_operator_types(operator.node) for operator in graph.operators]
+    return [list_operator_types(operator.node) for operator in graph.operators]
 
 
 @pytest.mark.parametrize(
@@ -57,15 +57,15 @@ def test_a_transposed_convolution_is_told_from_another():
 
 
 def test_products_and_convolutions_have_a_gradient_for_each_operand():
-    assert find_gradient_types("MatMul") == ("MatMulLhsGrad", "MatMulRhsGrad")
-    assert find_gradient_types("Conv") == ("ConvDataGrad", "ConvWeightsGrad")
-    assert find_gradient_types("Relu") == ("ReluGrad",)
+    assert list_gradient_types("MatMul") == ("MatMulLhsGrad", "MatMulRhsGrad")
+    assert list_gradient_types("Conv") == ("ConvDataGrad", "ConvWeightsGrad")
+    assert list_gradient_types("Relu") == ("ReluGrad",)
 
 
 @pytest.mark.parametrize("optimizer", ["SGD1", "SGD2"])
 def test_momentum_adds_an_operator_to_an_update(optimizer):
-    assert find_update_types(optimizer, has_momentum=True) == (f"{optimizer}AcclUpdate", f"{optimizer}VarUpdate")
-    assert find_update_types(optimizer, has_momentum=False) == ("SGD0VarUpdate",)
+    assert list_update_types(optimizer, has_momentum=True) == (f"{optimizer}AcclUpdate", f"{optimizer}VarUpdate")
+    assert list_update_types(optimizer, has_momentum=False) == ("SGD0VarUpdate",)
 
 
 def capture_training():

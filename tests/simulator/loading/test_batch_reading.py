@@ -155,7 +155,7 @@ def test_indices_of_a_subset_may_count_from_the_end():
 
 def reading_one_by_one(monkeypatch):
     """Let loaders read samples as torch does."""
-    monkeypatch.setattr("porting.simulator._dataloader.make_batch_reader", lambda *_args: None)
+    monkeypatch.setattr("porting.simulator._dataloader.choose_batch_reader", lambda *_args: None)
 
 
 def epochs(loader, count=2):

@@ -10,7 +10,7 @@ import torch
 from porting.engines.calls.call_plan import ReplicaGroups
 from porting.engines.calls.device_state import DeviceState
 from porting.engines.calls.group_settings import GroupSettings, OptimizerKind
-from porting.simulator._optimizer.device_names import apply_loaded, list_parameters, read_entries, write_entries
+from porting.simulator._optimizer.device_names import apply_loaded, collect_parameters, read_entries, write_entries
 from porting.simulator.errors import Error
 
 PLAIN_SGD = GroupSettings(OptimizerKind.SGD2, learning_rate=0.5, weight_decay=0.1, dampening=0.2, loss_scaling=4.0)
@@ -24,13 +24,13 @@ def approx(values):
 
 
 def test_sgd_without_momentum_has_two_compound_values():
-    assert list_parameters(PLAIN_SGD, set()) == approx(
+    assert collect_parameters(PLAIN_SGD, set()) == approx(
         {"scaledLearningRate0": 0.5 * 0.8 / 4, "weightDecayScaleFactor0": 1 - 0.5 * 0.8 * 0.1}
     )
 
 
 def test_sgd_with_a_combined_accumulator_has_its_own():
-    assert list_parameters(SGD1, set()) == approx(
+    assert collect_parameters(SGD1, set()) == approx(
         {
             "scaledLearningRate1": 0.5 / 8,
             "scaledMomentum1": 0.9,
@@ -41,7 +41,7 @@ def test_sgd_with_a_combined_accumulator_has_its_own():
 
 
 def test_sgd_with_separate_accumulators_has_its_own():
-    assert list_parameters(SGD2, set()) == approx(
+    assert collect_parameters(SGD2, set()) == approx(
         {
             "scaledLearningRate2": 0.5,
             "scaledMomentum2": 0.9,
@@ -52,8 +52,8 @@ def test_sgd_with_separate_accumulators_has_its_own():
 
 
 def test_other_optimizers_have_rate_and_decay_and_what_is_variable():
-    assert list_parameters(ADAM, set()) == {"learningRate": 0.5, "weightDecay": 0.1}
-    assert list_parameters(ADAM, {"beta1", "beta2", "eps"}) == {
+    assert collect_parameters(ADAM, set()) == {"learningRate": 0.5, "weightDecay": 0.1}
+    assert collect_parameters(ADAM, {"beta1", "beta2", "eps"}) == {
         "learningRate": 0.5,
         "weightDecay": 0.1,
         "beta1": 0.8,
@@ -67,7 +67,7 @@ def test_loading_the_present_values_changes_nothing(settings):
     variable = {"beta1", "eps"}
     values = {
         f"{name}___specific___w": torch.tensor(value, dtype=torch.float32)
-        for name, value in list_parameters(settings, variable).items()
+        for name, value in collect_parameters(settings, variable).items()
     }
 
     assert apply_loaded(
@@ -85,7 +85,7 @@ def test_loaded_values_are_those_of_the_settings_that_made_them(settings):
         other = dataclasses.replace(other, beta1=0.7, eps=1e-3)
     values = {
         f"{name}___specific___w": torch.tensor(value, dtype=torch.float64)
-        for name, value in list_parameters(other, variable).items()
+        for name, value in collect_parameters(other, variable).items()
     }
 
     loaded = apply_loaded(settings, "w", values, variable)

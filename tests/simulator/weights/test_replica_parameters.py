@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from porting.engines.calls.call_plan import ReplicaGroups
-from porting.simulator._weights.replica_parameters import find_replica_groups, put_one_group_in_place
+from porting.simulator._weights.replica_parameters import collect_replica_groups, put_one_group_in_place
 from porting.simulator.enums import CommGroupType, VariableRetrievalMode
 from porting.simulator.errors import Error
 
@@ -35,17 +35,17 @@ def test_groups_are_those_that_were_asked_for(asked, groups):
     model = nn.Module()
     model.weight = nn.Parameter(torch.zeros(groups.num_groups, 3))
 
-    assert find_replica_groups(model, {"weight": asked}, 4) == {"weight": groups}
+    assert collect_replica_groups(model, {"weight": asked}, 4) == {"weight": groups}
 
 
 def test_a_parameter_is_found_by_any_of_its_names():
     asked = {"second.weight": (CommGroupType.NoGrouping, 0, ONE)}
 
-    assert list(find_replica_groups(Tied(), asked, 2)) == ["first.weight"]
+    assert list(collect_replica_groups(Tied(), asked, 2)) == ["first.weight"]
 
 
 def test_nothing_asked_is_nothing_found():
-    assert find_replica_groups(Tied(), {}, 2) == {}
+    assert collect_replica_groups(Tied(), {}, 2) == {}
 
 
 @pytest.mark.parametrize("shards", [-2, 3, 8])
@@ -53,7 +53,7 @@ def test_groups_that_do_not_divide_the_replicas_are_refused(shards):
     asked = {"first.weight": (CommGroupType.Consecutive, shards, ONE)}
 
     with pytest.raises(Error, match="cannot be put into groups"):
-        find_replica_groups(Tied(), asked, 4)
+        collect_replica_groups(Tied(), asked, 4)
 
 
 def test_one_group_takes_the_place_of_all_under_every_name():

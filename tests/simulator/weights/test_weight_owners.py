@@ -13,8 +13,8 @@ from torch import nn
 from porting.simulator._weights.weight_owners import (
     Owner,
     fetch,
-    find_owners,
     find_plain_class,
+    list_owners,
     make_owned_class,
     make_plain,
 )
@@ -90,12 +90,12 @@ def test_a_class_is_made_once_for_the_same_owners(owner):
 def test_an_executor_that_is_gone_owns_nothing():
     executor = Executor()
     tensor = make_owned(torch.ones(2), Owner(executor))
-    assert len(find_owners(tensor)) == 1
+    assert len(list_owners(tensor)) == 1
 
     del executor
     gc.collect()
 
-    assert find_owners(tensor) == ()
+    assert list_owners(tensor) == ()
 
 
 def test_the_plain_tensor_has_the_same_memory_unless_a_copy_is_wanted(owner):

@@ -1,4 +1,4 @@
-"""Stand-in for `examples_utils`, the helpers of the vendor's examples: loading operators, versions, commands."""
+"""Stand in for `examples_utils`, the helpers of the vendor's examples: loading operators, versions, commands."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def init(*_args: object, **_kwargs: object) -> None:
 
 
 def sdk_version_hash() -> str:
-    """Return what stands in the place of the SDK's version: the simulator's."""
+    """Return the simulator's version instead of the SDK's."""
     return VERSION
 
 

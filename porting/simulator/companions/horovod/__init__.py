@@ -1,4 +1,4 @@
-"""Stand-in for Horovod; what there is of it is in `horovod.torch`."""
+"""Stand in for Horovod; its functions are in `horovod.torch`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stand-in for `horovod.torch`: exchanges of tensors between the processes of a program, over torch.distributed."""
+"""Stand in for `horovod.torch`: torch.distributed exchanges tensors between the processes of a program."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ __all__ = [
 
 
 class ReduceOp(enum.Enum):
-    """How tensors of several processes become one."""
+    """The reductions that make one tensor of those of several processes."""
 
     Average = "average"
     Sum = "sum"
@@ -61,7 +61,7 @@ def init(*_args: object, **_kwargs: object) -> None:
 
 
 def shutdown() -> None:
-    """Let `init` be needed again; the processes stay connected, since models exchange gradients."""
+    """Require `init` again; the processes stay connected, since models exchange gradients."""
     _state.is_initialized = False
 
 
@@ -165,7 +165,7 @@ def broadcast_parameters(params: Union[Mapping[str, Any], Iterable[Tuple[str, An
 
 
 def barrier() -> None:
-    """Wait until all processes have come here."""
+    """Wait until all processes have called this."""
     if size() > 1:
         distributed.barrier()
 

@@ -1,4 +1,4 @@
-"""Stand-in for PopDist: which instance of a program this is, and how many replicas it and the others have.
+"""Stand in for PopDist: which instance of a program this is, and how many replicas it and the others have.
 
 Instances are the processes that `porting run --num-instances` or torchrun has started. Without either there is one
 instance with one replica.
@@ -48,7 +48,7 @@ def finalize() -> None:
 
 
 def isPopdistEnvSet() -> bool:
-    """Tell whether somebody started this process as one of several instances."""
+    """Tell whether a launcher started this process as one of several instances."""
     # the vendor's launcher, or torchrun
     return "POPDIST_NUM_TOTAL_REPLICAS" in os.environ or {"WORLD_SIZE", "RANK"} <= set(os.environ)
 
@@ -89,7 +89,7 @@ def getNumIpusPerReplica() -> int:
 
 
 def checkNumIpusPerReplica(num_ipus: int) -> None:
-    """Raise `RuntimeError` unless a replica of the model takes as many IPUs as the launcher gave it, if it did."""
+    """Raise `RuntimeError` if the launcher gave each replica another number of IPUs than the model takes."""
     given = _from_environment("POPDIST_NUM_IPUS_PER_REPLICA", num_ipus)
     if num_ipus != given:
         raise RuntimeError(
@@ -123,7 +123,7 @@ def execute_on_instances(instances: Iterable[int], function: Callable[..., Any],
 
 
 def synchronize() -> None:
-    """Wait until all instances have come here."""
+    """Wait until all instances have called this."""
     if getNumInstances() > 1:
         init()
         torch.distributed.barrier()

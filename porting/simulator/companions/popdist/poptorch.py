@@ -1,4 +1,4 @@
-"""Stand-in for `popdist.poptorch`: PopTorch's options, filled with what the launcher says of this instance."""
+"""Stand in for `popdist.poptorch`: PopTorch's options, filled with what the launcher sets for this instance."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _refuse_calls(method: str) -> Any:
 
 
 class _DistributedOptions(_PopTorchDistributedOptions):
-    """Which process this is: the launcher decides."""
+    """The options for several processes, which the launcher decides."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class _DistributedOptions(_PopTorchDistributedOptions):
 class Options(poptorch_options.Options):
     """`poptorch.Options` of one instance: its replicas, its device and its place among the processes.
 
-    What the launcher decides cannot be set: `RuntimeError`.
+    Setting an option that the launcher decides raises `RuntimeError`.
     """
 
     def __init__(self, ipus_per_replica: Optional[int] = None) -> None:

@@ -1,4 +1,4 @@
-"""Stand-in for `examples_utils.load_lib_utils`, which compiles and loads operators written in C++ for an IPU."""
+"""Stand in for `examples_utils.load_lib_utils`, which compiles and loads operators written in C++ for an IPU."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["load_lib", "load_lib_all"]
 
 
 def load_lib(path_to_source: str, *_args: object, **_kwargs: object) -> None:
-    """Compile nothing and say so: a model that uses the operator fails then, with the operator's name.
+    """Compile nothing and report that; a model that uses the operator fails later, with the operator's name.
 
     Raises FileNotFoundError if there is no such source.
     """

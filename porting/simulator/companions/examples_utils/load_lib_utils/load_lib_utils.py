@@ -1,4 +1,4 @@
-"""Stand-in for `examples_utils.load_lib_utils.load_lib_utils`: another way to the same functions."""
+"""Stand in for `examples_utils.load_lib_utils.load_lib_utils`, a second name of the same functions."""
 
 from __future__ import annotations
 

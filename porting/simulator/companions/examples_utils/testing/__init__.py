@@ -1,4 +1,4 @@
-"""Stand-in for `examples_utils.testing`; what there is of it is in `test_commands`."""
+"""Stand in for `examples_utils.testing`; its functions are in `test_commands`."""
 
 from __future__ import annotations
 

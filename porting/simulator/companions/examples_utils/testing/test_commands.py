@@ -1,4 +1,4 @@
-"""Stand-in for `examples_utils.testing.test_commands`: commands that a program starts and reads the output of."""
+"""Stand in for `examples_utils.testing.test_commands`, which starts commands and reads their output."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class CalledProcessError(Exception):
 
 
 def run_command(command: Union[str, Sequence[str]], cwd: str = ".") -> str:
-    """Run a command and return what it printed; subprocess.CalledProcessError if it fails."""
+    """Run a command and return its output; raises subprocess.CalledProcessError if it fails."""
     words = shlex.split(command) if isinstance(command, str) else list(command)
     return subprocess.check_output(words, cwd=cwd, stderr=subprocess.STDOUT, text=True)
 

@@ -1,4 +1,7 @@
-"""Probes of what surrounds a program on its machine: cache folder, shared memory, files, cores, clock, C++ compiler."""
+"""Probe what a program needs of its machine: cache folder, shared memory, files, cores, clock, C++ compiler.
+
+`examine_machine` runs them.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from porting.executables.settings import find_cache_folder, format_bytes, read_m
 from porting.executables.trust import UntrustedError, require_trusted_folder
 from porting.support.process import usable_cores
 
-__all__ = ["probe_surroundings"]
+__all__ = ["probe_machine"]
 
 _WANTED_CACHE_BYTES = 2 << 30
 _WANTED_SHARED_BYTES = 1 << 30
@@ -30,8 +33,8 @@ _GROUP_FOLDER = Path("/sys/fs/cgroup")
 _SHARED_FOLDER = Path("/dev/shm")
 
 
-def probe_surroundings() -> List[Probe]:
-    """Look at everything around a program that ports need."""
+def probe_machine() -> List[Probe]:
+    """Probe everything that ports need of the machine around a program."""
     return [
         _probe_cache(),
         _probe_shared_memory(),
@@ -152,7 +155,7 @@ def _read_quota() -> Optional[float]:
 
 
 def _probe_memory() -> Probe:
-    """Tell the memory, which is no fault whatever it is: models differ."""
+    """Report the memory, which is never a fault: models differ."""
     total = _read_memory()
     return Probe(
         "memory", "enough for the model; `porting memory` tells", format_bytes(total) if total else "not known"
@@ -180,7 +183,7 @@ def _probe_clock() -> Probe:
     now = time.time()
     found = time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(now))
     fault = f"the clock says {found}, which is over" if now < _EARLIEST_SECONDS else ""
-    for folder, skew in _list_skews():
+    for folder, skew in _iter_skews():
         if abs(skew) > _MOST_SKEW_SECONDS:
             fault = (
                 f"the file system of {folder} is {abs(skew):.0f} s {'ahead of' if skew > 0 else 'behind'} this clock"
@@ -193,8 +196,8 @@ def _probe_clock() -> Probe:
     return Probe(name, expected, found, finding)
 
 
-def _list_skews() -> Iterator[Tuple[Path, float]]:
-    """List how far the clocks of file systems are ahead, in seconds: a file that is made now is as old as they say."""
+def _iter_skews() -> Iterator[Tuple[Path, float]]:
+    """Yield the seconds that the clocks of file systems are ahead, by the time of a file that is made now."""
     for folder in {path for path in (find_cache_folder(), Path.cwd()) if os.access(path, os.W_OK)}:
         try:
             with tempfile.NamedTemporaryFile(dir=folder, prefix=".porting-") as file:

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from porting.doctor import surroundings
-from porting.doctor.surroundings import probe_surroundings
+from porting.doctor import machine
+from porting.doctor.machine import probe_machine
 
 Usage = namedtuple("Usage", "total used free")
 GIB = 1 << 30
 
 
 def probe(name):
-    return next(probe for probe in probe_surroundings() if probe.name == name)
+    return next(probe for probe in probe_machine() if probe.name == name)
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def test_a_cache_that_cannot_be_written_is_a_finding(cache, monkeypatch):
     def refuse(**_keywords):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(surroundings.tempfile, "TemporaryFile", refuse)
+    monkeypatch.setattr(machine.tempfile, "TemporaryFile", refuse)
 
     finding = probe("cache folder").finding
 
@@ -102,8 +102,8 @@ def test_the_limit_of_open_files_is_told(monkeypatch, soft, code):
     ],
 )
 def test_threads_are_compared_with_cores(monkeypatch, tmp_path, threads, files, code):
-    monkeypatch.setattr(surroundings, "usable_cores", lambda: 4)
-    monkeypatch.setattr(surroundings, "_GROUP_FOLDER", tmp_path)
+    monkeypatch.setattr(machine, "usable_cores", lambda: 4)
+    monkeypatch.setattr(machine, "_GROUP_FOLDER", tmp_path)
     monkeypatch.setenv("OMP_NUM_THREADS", threads)
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -115,14 +115,14 @@ def test_threads_are_compared_with_cores(monkeypatch, tmp_path, threads, files, 
 
 
 def test_the_memory_of_a_container_is_told(monkeypatch, tmp_path):
-    monkeypatch.setattr(surroundings, "_GROUP_FOLDER", tmp_path)
+    monkeypatch.setattr(machine, "_GROUP_FOLDER", tmp_path)
     (tmp_path / "memory.max").write_text(f"{2 * GIB}\n")
 
     assert probe("memory").found == "2.0 GiB"
 
 
 def test_a_clock_before_this_package_is_a_finding(monkeypatch):
-    monkeypatch.setattr(surroundings.time, "time", lambda: 0.0)
+    monkeypatch.setattr(machine.time, "time", lambda: 0.0)
 
     assert probe("clock").finding.code == "X020"
 
@@ -130,7 +130,7 @@ def test_a_clock_before_this_package_is_a_finding(monkeypatch):
 def test_a_file_system_with_another_clock_is_a_finding(monkeypatch, cache, tmp_path):
     cache.mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(surroundings, "_list_skews", lambda: iter([(Path("/net"), -3600.0)]))
+    monkeypatch.setattr(machine, "_iter_skews", lambda: iter([(Path("/net"), -3600.0)]))
 
     assert probe("clock").finding.message == "the file system of /net is 3600 s behind this clock"
 
