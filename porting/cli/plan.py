@@ -71,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
         from porting.support.atomic_files import write_atomically
 
         with explain_write_errors(Path(arguments.html)):
-            write_atomically(Path(arguments.html), write_plan_page(plan, arguments.program))
+            write_atomically(Path(arguments.html), write_plan_page(plan, arguments.program).encode())
         print(f"{arguments.html}: the plan as a page")
     return EXIT_DONE if plan.fits else EXIT_FAILED
 

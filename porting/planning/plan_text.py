@@ -94,6 +94,7 @@ def _iter_speed(plan: Plan) -> Iterator[str]:
         f"{speed.samples_per_second:,.0f} {unit} ({speed.low:,.0f} to {speed.high:,.0f}) on {speed.replicas} "
         f"replica{'s' * (speed.replicas > 1)}; {speed.limit} binds"
     )
+    yield f"twice as many replicas pay up to {plan.pays_up_to}"
     if plan.stages:
         yield f"the pipeline is full {speed.efficiency:.0%} of the time, and its IPUs are {speed.balance:.0%} balanced"
 

@@ -30,7 +30,7 @@ from .remedies import Remedy, choose_remedies, list_remedies
 from .split import split_step
 from .step_memory import StepMemory
 from .step_walk import look_at_step
-from .throughput import Forecast, forecast
+from .throughput import Forecast, Scale, forecast, list_scaling
 
 __all__ = ["Plan", "make_plan", "memory_report", "plan"]
 
@@ -41,6 +41,7 @@ _MODEL_ERROR = 0.05
 _SURE, _BARS = 0.9, 1.5
 # outside the evidence, shares of the memory that leave no doubt
 _CLEARLY_FITS, _CLEARLY_NOT = 0.5, 1.3
+_PAYS = 1.5
 _NUMBERS_OF_IPUS = (1, 2, 4, 8, 16, 32, 64)
 
 
@@ -50,8 +51,8 @@ class Plan:
 
     `ipus` has the bytes by what they are for, `stages` the modules that begin a stage on an IPU, which
     `PortOptions(pipeline=plan)` takes. `remedies` are what would help, in the order to try it, and `suggested` are the
-    options with those of them that are enough. `forecast` is the speed. `outside` says why the published evidence does
-    not cover the step, if so.
+    options with those of them that are enough. `forecast` is the speed on the machine, `scaling`
+    that on more replicas. `outside` says why the published evidence does not cover the step, if so.
     """
 
     machine: Machine
@@ -63,6 +64,7 @@ class Plan:
     options: PortOptions
     suggested: PortOptions
     forecast: Forecast
+    scaling: Tuple[Scale, ...]
     outside: Tuple[str, ...] = ()
 
     not_counted = (
@@ -127,6 +129,13 @@ class Plan:
         return "tight" if self.probability > 1 - _SURE else "does not fit"
 
     @property
+    def pays_up_to(self) -> int:
+        """The replicas up to which twice as many train at least 1.5 times as many samples."""
+        rates = [row.samples_per_second for row in self.scaling]
+        ends = (row for row, now, then in zip(self.scaling, rates, rates[1:]) if then < _PAYS * now)
+        return next(ends, self.scaling[-1]).replicas
+
+    @property
     def fits(self) -> bool:
         """Whether the verdict is that it fits, or may."""
         return self.verdict in ("fits", "tight")
@@ -179,6 +188,8 @@ class Plan:
             "balance": speed.balance,
             "speed_limit": speed.limit,
             "seconds_per_step": dict(speed.seconds),
+            "scaling": [dict(row.__dict__) for row in self.scaling],
+            "pays_up_to": self.pays_up_to,
             "remedies": [dict(remedy.__dict__, options=dict(remedy.options)) for remedy in self.remedies],
             "outside": list(self.outside),
             "not_counted": list(self.not_counted),
@@ -281,6 +292,9 @@ def make_plan(
         options=planned,
         suggested=choose_remedies(step, layout, planned, remedies, limit=limit),
         forecast=forecast(step, layout, memories, machine, accumulation=accumulation, loader_rate=loader_rate),
+        scaling=tuple(
+            list_scaling(step, layout, memories, machine, accumulation=accumulation, loader_rate=loader_rate)
+        ),
         outside=tuple(iter_reasons_outside(step, layout, machine)),
     )
 

@@ -26,9 +26,10 @@ from ..machines import Machine
 from .memory_model import Layout, StageMemory
 from .step_memory import Operation, StepMemory
 
-__all__ = ["Forecast", "forecast"]
+__all__ = ["Forecast", "Scale", "forecast", "list_scaling"]
 
 _ERROR = 0.15
+_MOST_CHIPS = 256
 _PASSES = {"training": 3, "inference": 1}
 _SHARE_OF_PEAK = 0.27
 _SHARE_OF_CONVOLUTIONS = 0.22
@@ -68,6 +69,43 @@ class Forecast:
     def count_hours(self, num_samples: float) -> float:
         """Return the hours that so many samples take."""
         return num_samples / self.samples_per_second / 3600
+
+
+@dataclass(frozen=True)
+class Scale:
+    """The speed on so many replicas, and its share of that of as many single ones."""
+
+    replicas: int
+    samples_per_second: float
+    share: float
+
+
+def list_scaling(
+    step: StepMemory,
+    layout: Layout,
+    memories: Sequence[StageMemory],
+    machine: Machine,
+    *,
+    accumulation: int,
+    loader_rate: Optional[float] = None,
+) -> List[Scale]:
+    """Forecast the speed on 1, 2, 4, ... replicas up to 256 chips, and further where the machine has more."""
+    found: List[Scale] = []
+    count = 1
+    while count * layout.num_ipus <= max(_MOST_CHIPS, machine.num_chips):
+        speed = forecast(
+            step,
+            layout,
+            memories,
+            machine,
+            accumulation=accumulation,
+            replicas=count,
+            loader_rate=loader_rate,
+        ).samples_per_second
+        single = found[0].samples_per_second if found else speed
+        found.append(Scale(count, speed, speed / (count * single)))
+        count *= 2
+    return found
 
 
 def forecast(

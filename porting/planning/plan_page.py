@@ -1,0 +1,115 @@
+"""This module writes a plan as one page of HTML that works offline: memory, stages, speed and remedies.
+
+Bars can be reached by the keyboard and tell their numbers when the pointer or the focus is on them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Dict, Iterator, List, Tuple
+
+from ..diagnostics import require_extra
+from ..support.html_pages import write_page
+from .plan_text import NAMES, format_mb
+from .planner import Plan
+
+__all__ = ["write_plan_page"]
+
+_TEMPLATE = Path(__file__).with_name("plan.html.jinja")
+_MOST_ROUNDS = 24
+_STYLE = """
+.chart { position: relative; margin: 1rem 0 2rem; } .row { display: flex; align-items: center; margin: .35rem 0; }
+.row > span { flex: 0 0 5.5rem; } .bar { flex: 1; display: flex; height: 1.5rem; background: var(--block); }
+.bar i { display: block; height: 100%; min-width: 1px; } .bar i:focus, .grid i:focus { outline: 2px solid var(--ink); }
+.limit { position: absolute; top: 0; bottom: 0; border-left: 2px dashed var(--no); pointer-events: none; }
+.key { display: flex; flex-wrap: wrap; gap: .3rem 1rem; font-size: 13px; }
+.key i { display: inline-block; width: .8rem; height: .8rem; margin-right: .35rem; vertical-align: -.1rem; }
+.grid { overflow-x: auto; } .grid .row { margin: 2px 0; } .grid i { flex: 1 0 6px; height: 1.1rem; margin-right: 1px; }
+.scale { flex: 1; position: relative; height: 100%; } .told { min-height: 1.4em; font-size: 13px; }
+@media (max-width: 48rem) { .row > span { flex-basis: 3.2rem; font-size: 12px; } }
+@media print { .bar i { print-color-adjust: exact; } }
+"""
+_COLOURS = (
+    "#4c78a8",
+    "#9ecae9",
+    "#f58518",
+    "#ffbf79",
+    "#54a24b",
+    "#88d27a",
+    "#e45756",
+    "#b79a20",
+    "#79706e",
+    "#bab0ac",
+    "#d67195",
+)
+
+
+def write_plan_page(plan: Plan, name: str) -> str:
+    """Write the page of a plan of the program `name`; PortingError X001 without jinja2."""
+    jinja = require_extra("jinja2", extra="bench", message="a page is asked for, and jinja2 is not installed")
+    template = jinja.Environment(autoescape=True, trim_blocks=True).from_string(_TEMPLATE.read_text(encoding="utf-8"))
+    scale = max(plan.target.memory_bytes, plan.high_bytes) * 1.02
+    speed = plan.forecast
+    body = template.render(
+        name=name,
+        plan=plan,
+        verdict_class={"fits": "ok", "does not fit": "no"}.get(plan.verdict, "quiet"),
+        low=f"{plan.low_bytes / plan.target.memory_bytes:.0%}",
+        high=f"{plan.high_bytes / plan.target.memory_bytes:.0%}",
+        present=format_mb(plan.target.memory_bytes),
+        limit=100 * plan.target.memory_bytes / scale,
+        bars=[_make_bar(plan, number, scale) for number in range(len(plan.ipus))],
+        key=[(colour, NAMES[term]) for term, colour in _colour_terms(plan).items()],
+        stages=list(_iter_stages(plan)),
+        rounds=_list_rounds(plan),
+        speed=speed,
+        seconds={part: f"{1000 * value:,.2f} ms" for part, value in speed.seconds.items()},
+        scaling=[(row.replicas, f"{row.samples_per_second:,.0f}", f"{row.share:.0%}") for row in plan.scaling],
+        pays_up_to=plan.pays_up_to,
+        binding=NAMES[plan.binding],
+    )
+    return write_page(f"porting plan, {name}", [body], style=_STYLE)
+
+
+def _colour_terms(plan: Plan) -> Dict[str, str]:
+    terms = [term for term in NAMES if any(memory.parts[term] for memory in plan.ipus)]
+    return dict(zip(terms, _COLOURS))
+
+
+def _make_bar(plan: Plan, number: int, scale: float) -> Tuple[str, List[Tuple[str, float, str]]]:
+    """Return the label of an IPU, and of each term its colour, its width in percent and its words."""
+    memory = plan.ipus[number]
+    parts = [
+        (colour, 100 * memory.parts[term] / scale, f"IPU {memory.ipu}, {NAMES[term]}: {format_mb(memory.parts[term])}")
+        for term, colour in _colour_terms(plan).items()
+        if memory.parts[term]
+    ]
+    return f"IPU {memory.ipu}", parts
+
+
+def _iter_stages(plan: Plan) -> Iterator[Tuple[str, int, str]]:
+    """Iterate over the stages: the module that begins each, its IPU, and what that IPU holds."""
+    held = {memory.ipu: memory.total_bytes for memory in plan.ipus}
+    yield "the beginning", 0, format_mb(held[0])
+    for module, ipu in plan.stages.items():
+        yield module, ipu, format_mb(held[ipu])
+
+
+def _list_rounds(plan: Plan) -> List[Tuple[str, List[Tuple[str, str]]]]:
+    """Return what each stage does in the rounds of one step: nothing, a micro-batch forward, or one backward."""
+    count = 1 + len(plan.stages)
+    if count == 1 or plan.mode != "training":
+        return []
+    rounds = plan.options.accumulation + 2 * count - 2
+    shown = min(rounds, _MOST_ROUNDS)
+    rows = []
+    for stage in range(count):
+        cells = []
+        for number in range(shown):
+            forward, backward = number - stage, number - (2 * count - 2 - stage)
+            does = [f"micro-batch {forward + 1} forward"] if 0 <= forward < plan.options.accumulation else []
+            does += [f"micro-batch {backward + 1} backward"] if 0 <= backward < plan.options.accumulation else []
+            colour = ("var(--block)", "#9ecae9" if "forward" in " ".join(does) else "#f58518", "#4c78a8")[len(does)]
+            cells.append((colour, f"stage {stage}, round {number + 1}: {', '.join(does) or 'waits'}"))
+        rows.append((f"stage {stage}", cells))
+    return rows
