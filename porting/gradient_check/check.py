@@ -13,7 +13,14 @@ from torch.autograd.gradcheck import GradcheckError
 
 from porting.diagnostics import PortingError
 from porting.gradient_check.comparison import Gradient, GradientComparison, Tolerances
-from porting.gradient_check.slopes import Slopes, complete_gradients, list_outputs, refuse_kink, weigh_outputs
+from porting.gradient_check.slopes import (
+    Gradients,
+    Slopes,
+    complete_gradients,
+    list_outputs,
+    refuse_kink,
+    weigh_outputs,
+)
 
 __all__ = ["GradientCheck", "check_backward", "numerical_grad"]
 
@@ -35,7 +42,7 @@ class GradientCheck:
 def numerical_grad(
     f: Callable[[], Any],
     inputs: _Tensors,
-    grad_outputs: Any,
+    grad_outputs: Gradients,
     eps: float = 1e-3,
     *,
     detect_nondifferentiable: bool = False,
@@ -70,7 +77,7 @@ def numerical_grad(
 def check_backward(
     func: Callable[..., Any],
     x_data: _Tensors,
-    y_grad: Any = None,
+    y_grad: Gradients = None,
     params: Sequence[torch.Tensor] = (),
     *,
     eps: float = 1e-3,
@@ -141,7 +148,7 @@ def _compute_gradients(
     inputs: Sequence[torch.Tensor],
     weights: Sequence[torch.Tensor],
     is_checked: Sequence[bool],
-    y_grad: Any,
+    y_grad: Gradients,
 ) -> Tuple[List[Gradient], List[Optional[torch.Tensor]]]:
     """Return autograd's gradients by the checked inputs and the weights, and those by the results."""
     leaves = [tensor.detach().clone().requires_grad_(checked) for tensor, checked in zip(inputs, is_checked)]

@@ -31,7 +31,7 @@ __all__, __getattr__, __dir__ = read_late_names(globals())
 class _CallablePackage(ModuleType):
     """This package as a function."""
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: Any) -> Any:
         """Prove a port; see `porting.verify.verify.verify`."""
         from porting.verify.verify import verify
 

@@ -220,7 +220,7 @@ class Certificate:
         return {"sensitivity": plain.pop("sensitivity"), **plain}
 
     @classmethod
-    def from_dict(cls, plain: Any) -> Certificate:
+    def from_dict(cls, plain: object) -> Certificate:
         """Make a certificate of what `to_dict` has returned; raises PortingError V004 where a type is wrong."""
         certificate: Certificate = read_plain(cls, plain)
         try:

@@ -168,7 +168,7 @@ def _write_named(rows: Iterable[Tuple[str, Any]]) -> Iterator[str]:
     yield "</table>"
 
 
-def _show_value(value: Any) -> str:
+def _show_value(value: object) -> str:
     if isinstance(value, Sequence) and not isinstance(value, str):
         more = f" and {len(value) - _MOST_VALUES} more" if len(value) > _MOST_VALUES else ""
         return ", ".join(map(_show_value, value[:_MOST_VALUES])) + more

@@ -14,6 +14,7 @@ from typing import Any, Dict, Iterable, Iterator, Mapping, Optional, Tuple
 
 import torch
 
+from porting.api.ported_model import PortedModel
 from porting.comparison import Tolerance
 from porting.diagnostics import PortingError, list_names, say_number
 from porting.structure import make_call_arguments
@@ -34,7 +35,7 @@ _ROUNDINGS = 4 * torch.finfo(torch.float32).eps
 
 def compare_training(
     plain: PlainTraining,
-    ported: Any,
+    ported: PortedModel,
     steps: Iterable[Any],
     *,
     scheduler: Any = None,
@@ -120,7 +121,7 @@ def _find_allowed(plain: Record, tolerance: Tolerance, kind: str, step: int, nam
 # -- what cannot be compared -----------------------------------------------------------------------------------------
 
 
-def _check_pair(plain: PlainTraining, ported: Any, *, gradients: bool) -> None:
+def _check_pair(plain: PlainTraining, ported: PortedModel, *, gradients: bool) -> None:
     if plain.model is ported.model:
         refuse("both trainings have the same model", "take a `copy.deepcopy(model)` for one of them, with an optimizer")
     if not ported.training:
@@ -228,7 +229,7 @@ class TrainingComparison:
             yield f"{KINDS[self.first.kind]}"
 
 
-def _make_dict(items: Any) -> Dict[str, Any]:
+def _make_dict(items: Iterable[Tuple[str, Any]]) -> Dict[str, Any]:
     found: Dict[str, Any] = {name: value.value if isinstance(value, Verdict) else value for name, value in items}
     if "distance" in found:
         distance, scale = found["distance"], found["scale"]

@@ -17,7 +17,7 @@ import sys
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Protocol, Sequence, Tuple, Union
 
 import torch
 from torch import nn
@@ -33,6 +33,9 @@ from porting.verify.records import Record, name_optimizer_state
 
 __all__ = ["Observation", "ObservedTraining", "Task", "main"]
 
+_Run = Callable[..., Any]
+_Tensors = Union[torch.Tensor, Iterable[torch.Tensor]]
+_Named = Sequence[Tuple[str, torch.Tensor]]
 _GRADIENT, _FLOATS = "Gradient___", "floating point"
 # PopTorch's numbers of the output modes that return the last losses, and all
 _LAST, _ALL = (0, 4), 2
@@ -76,6 +79,21 @@ class Observation:
     trainings: List[ObservedTraining] = field(default_factory=list)
     error: str = ""
     place: Optional[Place] = None
+
+
+class _Executor(Protocol):
+    """What is looked at of an executor of PopTorch's."""
+
+    model: nn.Module
+    options: Any
+    _training: bool
+    _optimizer: object
+
+    def copyWeightsToHostIfNeeded(self) -> None:  # noqa: N802 - the vendor's spelling
+        """Bring the weights of the device to `model`."""
+
+    def getAnchoredTensor(self, name: str) -> torch.Tensor:  # noqa: N802 - the vendor's spelling
+        """Return what the last call has kept of a tensor."""
 
 
 class _EnoughStepsError(BaseException):
@@ -123,7 +141,7 @@ class _Observer:
 
     # -- what the program calls ----------------------------------------------------------------------------------------
 
-    def _call_module(self, run: Any, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+    def _call_module(self, run: _Run, module: nn.Module, *args: object, **kwargs: object) -> Any:
         if self._depth or next(module.parameters(), None) is None:
             return run(module, *args, **kwargs)
         if not torch.is_grad_enabled():
@@ -145,7 +163,7 @@ class _Observer:
             if not nn.parameter.is_lazy(parameter):
                 self._first.setdefault(id(parameter), make_sketch(parameter))
 
-    def _run_backward(self, run: Any, tensors: Any, *args: Any, **kwargs: Any) -> Any:
+    def _run_backward(self, run: _Run, tensors: _Tensors, *args: object, **kwargs: object) -> Any:
         if not self._depth:
             losses = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
             self._losses.append(sum(float(loss.detach().double().sum()) for loss in losses))
@@ -153,13 +171,13 @@ class _Observer:
         with self._deeper_calls():
             return run(tensors, *args, **kwargs)
 
-    def _clip_gradients(self, run: Any, parameters: Any, max_norm: Any, *args: Any, **kwargs: Any) -> Any:
+    def _clip_gradients(self, run: _Run, parameters: _Tensors, max_norm: float, *args: object, **kwargs: object) -> Any:
         owners = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
         self._norm = float(max_norm)
         self._unclipped.update((id(one), one.grad.detach().clone()) for one in owners if one.grad is not None)
         return run(owners, max_norm, *args, **kwargs)
 
-    def _make_step(self, run: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+    def _make_step(self, run: _Run, optimizer: torch.optim.Optimizer, *args: object, **kwargs: object) -> Any:
         if self._is_stepping or self._depth:
             return run(optimizer, *args, **kwargs)
         self._end_script(id(optimizer))
@@ -174,7 +192,7 @@ class _Observer:
             self._note_step(optimizer)
         return result
 
-    def _call_device(self, run: Any, executor: Any, *args: Any, **kwargs: Any) -> Any:
+    def _call_device(self, run: _Run, executor: _Executor, *args: object, **kwargs: object) -> Any:
         if self._depth:
             return run(executor, *args, **kwargs)
         if not executor._training:
@@ -190,26 +208,26 @@ class _Observer:
         self._note_call(executor, [*map(_number_rows, flatten_tensors((args, kwargs)))], returned)
         return returned
 
-    def _hand_over(self, run: Any, executor: Any, optimizer: Any) -> Any:
+    def _hand_over(self, run: _Run, executor: _Executor, optimizer: torch.optim.Optimizer) -> Any:
         result = run(executor, optimizer)
         names = {id(parameter): name for name, parameter in executor.model.named_parameters()}
         rates = [float(group["lr"]) for group in optimizer.param_groups]
         self._handed[id(executor.model)] = rates, read_settings(optimizer, names)
         return result
 
-    def _run_evaluation(self, run: Any, *args: Any, **kwargs: Any) -> Any:
+    def _run_evaluation(self, run: _Run, *args: object, **kwargs: object) -> Any:
         with self._deeper_calls(rounds=False):
             returned = run(*args, **kwargs)
         self._evaluated.append(map_tensors(lambda tensor: tensor.detach().clone(), returned))
         return returned
 
-    def _run_inside(self, run: Any, *args: Any, **kwargs: Any) -> Any:
+    def _run_inside(self, run: _Run, *args: object, **kwargs: object) -> Any:
         with self._deeper_calls(rounds=False):
             return run(*args, **kwargs)
 
     # -- notes ---------------------------------------------------------------------------------------------------------
 
-    def _note_step(self, optimizer: Any) -> None:
+    def _note_step(self, optimizer: torch.optim.Optimizer) -> None:
         if id(optimizer) not in self._trainings:
             self._begin_host_training(optimizer)
         self.keep_evaluation()
@@ -229,7 +247,7 @@ class _Observer:
         rows = [rows for module, rows in self._inputs if module is self._inputs[0][0]]
         self._note_rest(training, step, [torch.cat(parts) for parts in zip(*rows)])
 
-    def _note_call(self, executor: Any, rows: List[torch.Tensor], returned: Any) -> None:
+    def _note_call(self, executor: _Executor, rows: List[torch.Tensor], returned: object) -> None:
         self.keep_evaluation()
         _owner, training, model = self._trainings[id(executor.model)]
         record, options = training.record, executor.options
@@ -277,21 +295,21 @@ class _Observer:
         if evaluated:
             steps.keep("evaluation", steps.num_steps, join_outputs(evaluated))
 
-    def _keep_settings(self, training: ObservedTraining, step: int, settings: Settings, named: Any) -> None:
+    def _keep_settings(self, training: ObservedTraining, step: int, settings: Settings, named: _Named) -> None:
         types = {name: one.dtype for name, one in named}
         training.eps = max(torch.finfo(types[name]).eps for name in settings) if settings else training.eps
         training.record.settings[step] = {
             name: {**own, "type": str(types[name]).replace("torch.", "")} for name, own in settings.items()
         }
 
-    def _begin_host_training(self, optimizer: Any) -> None:
+    def _begin_host_training(self, optimizer: torch.optim.Optimizer) -> None:
         own = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
         found = [module for module in self._modules.values() if own & {*map(id, module.parameters())}]
         inner = {id(part) for module in found for part in module.modules() if part is not module}
         outer = [module for module in found if id(module) not in inner]
         self._begin_training(optimizer, outer[0] if len(outer) == 1 else nn.ModuleList(outer))
 
-    def _begin_training(self, owner: Any, model: nn.Module) -> ObservedTraining:
+    def _begin_training(self, owner: object, model: nn.Module) -> ObservedTraining:
         first = {name: self._first[id(one)] for name, one in model.named_parameters() if id(one) in self._first}
         shapes = {name: sketch.shape for name, sketch in first.items()}
         # after a restart the training goes on with another optimizer, and maybe with another model like it
@@ -332,11 +350,11 @@ class _Observer:
                 self._stream = now
 
 
-def _make_wrapper(own: Any, around: Callable[..., Any]) -> Any:
+def _make_wrapper(own: Callable[..., Any], around: Callable[..., Any]) -> Any:
     return functools.wraps(own)(lambda *args, **kwargs: around(own, *args, **kwargs))
 
 
-def _put_around(owner: Any, name: str, around: Callable[..., Any]) -> None:
+def _put_around(owner: object, name: str, around: Callable[..., Any]) -> None:
     setattr(owner, name, _make_wrapper(getattr(owner, name), around))
 
 
@@ -347,7 +365,7 @@ def _number_rows(tensor: torch.Tensor) -> torch.Tensor:
     return rows @ (weights + 0.5)
 
 
-def _find_losses(returned: Any) -> List[float]:
+def _find_losses(returned: object) -> List[float]:
     """Return the losses among what a device call has returned: the last of its shortest results."""
     flat = [one for one in flatten_tensors(returned) if one.is_floating_point() and one.dim() <= 1]
     least = min((one.numel() for one in flat), default=0)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any, Callable, NamedTuple, Optional
+from typing import Callable, NamedTuple, Optional
 
 import torch
 from torch import nn
 
 from porting.comparison.sketches import distance_of_sketches
+from porting.options import PortOptions
 from porting.support.host_state import keep_streams, seed_streams
 from porting.torch_insides.modules import BATCH_NORMS
 from porting.verify.calls import Calls
@@ -62,7 +63,7 @@ class _Tried(NamedTuple):
     draws: bool
 
 
-def choose_comparison(training: PlainTraining, batch: MicroBatch, options: Any, *, seed: int) -> Comparison:
+def choose_comparison(training: PlainTraining, batch: MicroBatch, options: PortOptions, *, seed: int) -> Comparison:
     """Find out whether a step over one large batch is what the micro-batches of a step stand for.
 
     It is tried with a step of each: equal gradients and outputs mean that no module and no loss looks at more than one
@@ -134,7 +135,7 @@ class PlainSide:
         runs: Runs,
         comparison: Comparison,
         rule: Optional[HalfRule],
-        options: Any,
+        options: PortOptions,
         *,
         seed: int,
         stream: Optional[torch.Tensor],

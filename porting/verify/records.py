@@ -183,7 +183,9 @@ def list_kept_steps(
     return ends, some | ends
 
 
-def name_optimizer_state(state: Mapping[str, Any], optimizer: Any, model: nn.Module) -> Dict[str, torch.Tensor]:
+def name_optimizer_state(
+    state: Mapping[str, Any], optimizer: torch.optim.Optimizer, model: nn.Module
+) -> Dict[str, torch.Tensor]:
     """Name the tensors of an optimizer's state after the parameters of `model` that are in its groups."""
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     order = [names.get(id(parameter), "?") for group in optimizer.param_groups for parameter in group["params"]]

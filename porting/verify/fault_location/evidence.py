@@ -10,6 +10,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 import torch
 from torch import nn
 
+from porting.api.ported_model import PortedModel
 from porting.comparison.tensors import change_weights
 from porting.diagnostics import BatchError, PortingError
 from porting.support.host_state import keep_streams
@@ -122,7 +123,7 @@ class Evidence:
         return Location(phase, self.first.step, self.name_module(path), **found)
 
 
-def copy_changed(training: PlainTraining, dtype: Any) -> PlainTraining:
+def copy_changed(training: PlainTraining, dtype: Optional[torch.dtype]) -> PlainTraining:
     """Return a copy of a training, its weights changed in the last bits that numbers of `dtype` have, if any."""
     own = copy_training(training)
     if dtype is not None:
@@ -138,7 +139,7 @@ def find_module(path: str, model: nn.Module) -> Optional[nn.Module]:
 
 def gather_evidence(
     plain: PlainTraining,
-    ported: Any,
+    ported: PortedModel,
     call: MicroBatch,
     *,
     first: Measured,
@@ -193,7 +194,7 @@ def gather_evidence(
     )
 
 
-def _rehearse_call(ported: Any, call: MicroBatch) -> Tuple[Any, str]:
+def _rehearse_call(ported: PortedModel, call: MicroBatch) -> Tuple[Any, str]:
     """Return the call of the port that can be replayed; None, and the reason, where there is none."""
     try:
         rehearsal = ported.keep_call(*call[0], **call[1]).rehearsal
@@ -203,7 +204,7 @@ def _rehearse_call(ported: Any, call: MicroBatch) -> Tuple[Any, str]:
     return rehearsal, "" if rehearsal is not None else "this device shows no values in between"
 
 
-def _watch_call(plain: PlainTraining, ported: Any, call: MicroBatch, make_call: MakeCall) -> Tuple[Any, str]:
+def _watch_call(plain: PlainTraining, ported: PortedModel, call: MicroBatch, make_call: MakeCall) -> Tuple[Any, str]:
     """Make the port's call; return what it returned, and say what of the batch the loop has changed on the way."""
     handed: List[MicroBatch] = []
     watch = ported.register_forward_pre_hook(lambda _port, *given: handed.append(copy_tensors(given)), with_kwargs=True)
@@ -232,7 +233,7 @@ def _find_narrowest(replayed: Optional[StepTrace]) -> torch.dtype:
     return found
 
 
-def _read_host_state(ported: Any) -> StateParts:
+def _read_host_state(ported: PortedModel) -> StateParts:
     model, slots = ported.model, {}
     # a port that has not trained has no state to show
     with suppress(PortingError):
