@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from porting.support.late_names import read_late_names
 
 if TYPE_CHECKING:
-    from porting.comparison import Difference as Difference
     from porting.gradient_check import GradientCheck as GradientCheck
     from porting.gradient_check import check_backward as check_backward
     from porting.gradient_check import numerical_grad as numerical_grad

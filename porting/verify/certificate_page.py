@@ -5,15 +5,15 @@ from __future__ import annotations
 import itertools
 import math
 from html import escape
-from typing import Any, Iterable, Iterator, List, Mapping, NamedTuple, Sequence, Tuple
+from pathlib import Path
+from typing import Iterator, List, Mapping, NamedTuple, Sequence, Tuple
 
+from porting.diagnostics import require_extra
 from porting.support.html_pages import mark_up, write_page, write_source
 from porting.verify.certificate import (
     Certificate,
     Curves,
-    Location,
     Measured,
-    PrecisionVerdict,
     Verdict,
     describe_extent,
     describe_location,
@@ -46,6 +46,7 @@ _STYLE = """
 @media print { .scroll { overflow: visible; } }
 """
 
+_TEMPLATE = Path(__file__).with_name("certificate.html.jinja")
 _COLOURS = {Verdict.PASS: "ok", Verdict.FAIL: "no", Verdict.NOT_COMPARED: "quiet"}
 _MOST_VALUES = 8
 _PLAIN, _PORTED, _REFERENCE, _BAND = "#8a8f98", "#2463a8", "#c0602b", "#1a7f43"
@@ -60,112 +61,36 @@ _LEAST_SHARE, _MOST_SHARE = 1e-30, 1e30
 
 
 def write_certificate_page(certificate: Certificate) -> str:
-    """Write the page of a certificate."""
-    title = f"{certificate.verdict.value}: {certificate.program or 'a port next to plain PyTorch'}"
-    return write_page(title, _write_body(certificate), style=_STYLE)
-
-
-def _write_body(certificate: Certificate) -> Iterator[str]:
-    program = f"<code>{escape(certificate.program)}</code>" if certificate.program else "The port"
-    yield f"<h1>{program} next to plain PyTorch</h1>"
-    if certificate.sensitivity is not None:
-        yield f"<p>{mark_up(str(certificate.sensitivity))}</p>"
-    colour = _COLOURS.get(certificate.verdict, "odd")
-    yield f'<p class="verdict {colour}"><b>{certificate.verdict.value}</b>{mark_up(certificate.reason)}</p>'
-    yield f'<p class="quiet">{mark_up(describe_extent(certificate))}</p>'
-    if certificate.first is not None or certificate.location is not None:
-        yield from _write_fault(certificate)
-    yield from (f"<p>{mark_up(note)}</p>" for note in certificate.notes)
-    if certificate.kinds:
-        yield "<h2>What was compared</h2>"
-        yield from _write_kinds(certificate)
-    yield from _write_picture("Loss", [*draw_losses(certificate.curves), *draw_loss_distances(certificate.curves)])
-    yield from _write_gradients(certificate)
-    yield from _write_picture("Learning rate", draw_rates(certificate.curves))
-    if certificate.precision is not None:
-        yield from _write_precision(certificate.precision)
-    for name, values in (
-        ("Surroundings", certificate.surroundings),
-        ("Settings", certificate.settings),
-        ("Hashes (SHA-256)", certificate.hashes),
-    ):
-        if values:
-            yield f"<h2>{name}</h2>"
-            yield from _write_named((": ".join(path), value) for path, value in flatten_values(values))
-
-
-def _write_fault(certificate: Certificate) -> Iterator[str]:
-    yield '<h2>Where it begins</h2><div class="place">'
-    if certificate.first is not None:
-        yield f"<p>{mark_up(describe_measured(certificate.first))}</p>"
-    if certificate.location is not None:
-        yield from _write_location(certificate.location)
-    yield "</div>"
-
-
-def _write_location(location: Location) -> Iterator[str]:
-    yield from _write_named((name, text) for name, text in describe_location(location) if text)
-    if location.place is not None:
-        yield from write_source(location.place)
-    if location.reproduction:
-        yield "<details open><summary>a program that shows it alone</summary>"
-        yield f"<pre>{escape(location.reproduction)}</pre></details>"
-
-
-def _write_kinds(certificate: Certificate) -> Iterator[str]:
+    """Write the page of a certificate; raises PortingError X001 where jinja2, which torch needs too, is missing."""
+    jinja = require_extra("jinja2", extra="bench", message="a page is asked for, and jinja2 is not installed")
+    settings = jinja.Environment(autoescape=True, trim_blocks=True)
+    settings.filters.update(colour=lambda verdict: _COLOURS.get(verdict, "odd"), marked=mark_up, shown=_show_value)
     header, *rows = list_rows(certificate.kinds)
-    yield '<div class="scroll"><table class="kinds">'
-    yield f"<tr>{''.join(f'<th>{escape(name)}</th>' for name in header)}</tr>"
-    for kind, row in zip(certificate.kinds, rows):
-        colour = _COLOURS.get(kind.verdict, "odd")
-        cells = [f'<td class="{colour}">{escape(row[0])}</td>', *(f"<td>{mark_up(text)}</td>" for text in row[1:])]
-        yield f"<tr>{''.join(cells)}</tr>"
-    yield "</table></div>"
-    yield (
-        '<p class="quiet">of band: the largest distance from plain PyTorch, in units of its noise band, which is how '
-        "far rounding alone leads; up to 1 is inside</p>"
+    errors, location, precision = certificate.gradient_errors, certificate.location, certificate.precision
+    body = settings.from_string(_TEMPLATE.read_text(encoding="utf-8")).render(
+        it=certificate,
+        extent=describe_extent(certificate),
+        begins="" if certificate.first is None else describe_measured(certificate.first),
+        location=[] if location is None else [pair for pair in describe_location(location) if pair[1]],
+        source="" if location is None or location.place is None else "".join(write_source(location.place)),
+        header=header,
+        rows=list(zip(certificate.kinds, rows)),
+        losses=[*draw_losses(certificate.curves), *draw_loss_distances(certificate.curves)],
+        gradients=list(draw_gradients(errors)),
+        num_left_out=len(errors) - len(list_worst_gradients(errors)),
+        rates=list(draw_rates(certificate.curves)),
+        ranges=[] if precision is None else list(dict.fromkeys(itertools.chain(*precision.layers.values()))),
+        told=[
+            (title, [(": ".join(path), value) for path, value in flatten_values(values)])
+            for title, values in (
+                ("Surroundings", certificate.surroundings),
+                ("Settings", certificate.settings),
+                ("Hashes (SHA-256)", certificate.hashes),
+            )
+        ],
     )
-
-
-def _write_gradients(certificate: Certificate) -> Iterator[str]:
-    errors = certificate.gradient_errors
-    yield from _write_picture("Gradients of the first step", draw_gradients(errors))
-    num_left_out = len(errors) - len(list_worst_gradients(errors))
-    if num_left_out:
-        yield f'<p class="quiet">{num_left_out:,} parameters that fill less of their band are not shown</p>'
-    if errors:
-        yield '<p class="quiet">dots: distance from plain PyTorch; bars: noise band; both as shares of the gradient</p>'
-
-
-def _write_precision(precision: PrecisionVerdict) -> Iterator[str]:
-    colour = "ok" if precision.explains else "no"
-    yield f"<h2>{escape(precision.precision)}</h2>"
-    yield f'<p class="{colour}">{mark_up(precision.text)}</p>'
-    if precision.loss_scale is not None:
-        yield f"<p>The loss scale that would fit: {precision.loss_scale:g}</p>"
-    names = list(dict.fromkeys(name for values in precision.layers.values() for name in values))
-    if not names:
-        return
-    yield f'<div class="scroll"><table><tr><th>layer</th>{"".join(f"<th>{escape(name)}</th>" for name in names)}</tr>'
-    for layer, values in precision.layers.items():
-        cells = "".join(f"<td>{values[name]:.3g}</td>" if name in values else "<td></td>" for name in names)
-        yield f"<tr><td>{escape(layer or 'the model')}</td>{cells}</tr>"
-    yield "</table></div>"
-
-
-def _write_picture(title: str, lines: Iterable[str]) -> Iterator[str]:
-    """Write a picture with its title; nothing where there is nothing to draw."""
-    drawn = list(lines)
-    if drawn:
-        yield f'<h2>{escape(title)}</h2><div class="scroll">'
-        yield from drawn
-        yield "</div>"
-
-
-def _write_named(rows: Iterable[Tuple[str, Any]]) -> Iterator[str]:
-    yield '<table class="named">'
-    yield from (f"<tr><td>{escape(str(name))}</td><td>{mark_up(_show_value(value))}</td></tr>" for name, value in rows)
-    yield "</table>"
+    title = f"{certificate.verdict.value}: {certificate.program or 'a port next to plain PyTorch'}"
+    return write_page(title, [body], style=_STYLE)
 
 
 def _show_value(value: object) -> str:

@@ -19,7 +19,7 @@ from porting.comparison import Tolerance
 from porting.diagnostics import PortingError, list_names, say_number
 from porting.structure import make_call_arguments
 from porting.verify.calls import Calls
-from porting.verify.certificate import KindVerdict, Measured, Verdict, align_kinds, describe_measured
+from porting.verify.certificate import KindVerdict, Measured, Verdict, align_kinds, describe_measured, find_earliest
 from porting.verify.inputs import refuse
 from porting.verify.judgement import FixedBand, Judgement, judge_runs
 from porting.verify.plain_runs import record_calls
@@ -194,8 +194,7 @@ class TrainingComparison:
     @property
     def first(self) -> Optional[Measured]:
         """The difference where it begins: that of the earliest step, and there of the first kind of `KINDS`."""
-        found = [kind.first for kind in self.kinds if kind.first is not None]
-        return min(found, key=lambda difference: difference.step) if found else None
+        return find_earliest(self.kinds)
 
     def check(self) -> TrainingComparison:
         """Return this comparison if it holds; raise PortingError V001 with the worst differences otherwise."""

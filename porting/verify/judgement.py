@@ -8,7 +8,14 @@ from typing import Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple
 
 from porting.comparison.sketches import Sketch, distance_of_sketches
 from porting.diagnostics import say_number
-from porting.verify.certificate import KindVerdict, Measured, PrecisionVerdict, Verdict, describe_measured
+from porting.verify.certificate import (
+    KindVerdict,
+    Measured,
+    PrecisionVerdict,
+    Verdict,
+    describe_measured,
+    find_earliest,
+)
 from porting.verify.certificate_file import match_losses
 from porting.verify.noise_band import NoiseBand
 from porting.verify.optimizer_settings import compare_settings
@@ -146,8 +153,7 @@ def list_outside(judgement: Judgement) -> List[Measured]:
 
 def find_first(judgement: Judgement) -> Optional[Measured]:
     """Return what lies outside where it begins: in the earliest step, and there the kind that comes first."""
-    firsts = (kind.first for kind in judgement.list_verdicts() if kind.first is not None)
-    return min(firsts, key=lambda one: one.step, default=None)
+    return find_earliest(judgement.list_verdicts())
 
 
 def decide_verdict(

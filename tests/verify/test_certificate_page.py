@@ -55,7 +55,7 @@ def test_a_fault_is_shown_with_its_line_and_its_program(tmp_path):
 
     assert '<span class="here"><span class="number">3  </span>x = <mark>model(one).detach()</mark></span>' in page
     assert "a &lt;cause&gt;" in page
-    assert "print(&#x27;&lt;alone&gt;&#x27;)" in page
+    assert "print(&#39;&lt;alone&gt;&#39;)" in page
 
 
 def test_the_pictures_are_losses_distances_gradients_and_rates():
