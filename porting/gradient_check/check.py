@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, ContextManager, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 import torch
 from torch import nn
@@ -21,6 +21,7 @@ from porting.gradient_check.slopes import (
     refuse_kink,
     weigh_outputs,
 )
+from porting.model_copies import keep_buffers
 
 __all__ = ["GradientCheck", "check_backward", "numerical_grad"]
 
@@ -153,8 +154,8 @@ def _compute_gradients(
     """Return autograd's gradients by the checked inputs and the weights, and those by the results."""
     leaves = [tensor.detach().clone().requires_grad_(checked) for tensor, checked in zip(inputs, is_checked)]
     moved = [*(leaf for leaf, checked in zip(leaves, is_checked) if checked), *weights]
-    buffers = {name: buffer.clone() for name, buffer in func.named_buffers()} if isinstance(func, nn.Module) else {}
-    with torch.enable_grad(), _requiring_gradients(weights):
+    kept: ContextManager[Any] = keep_buffers(func) if isinstance(func, nn.Module) else nullcontext()
+    with kept, torch.enable_grad(), _requiring_gradients(weights):
         # copies, so that `func` may write into its arguments
         outputs = list_outputs(func(*(leaf.clone() for leaf in leaves)))
         y_grads = complete_gradients(y_grad, outputs)
@@ -163,10 +164,6 @@ def _compute_gradients(
         if pairs:
             ends, seeds = [out for out, _grad in pairs], [grad.to(out.dtype) for out, grad in pairs]
             found = torch.autograd.grad(ends, moved, seeds, allow_unused=True)
-    if isinstance(func, nn.Module):
-        with torch.no_grad():
-            for name, buffer in func.named_buffers():
-                buffer.copy_(buffers[name])
     gradients = []
     for tensor, grad in zip(moved, found):
         values = torch.zeros(tensor.numel(), dtype=torch.float64) if grad is None else grad.double().reshape(-1)

@@ -14,6 +14,7 @@ from porting.adapters import Checkpoint, load_checkpoint
 from porting.comparison.random_rounding import RandomRounding
 from porting.comparison.sketches import distance_of_sketches
 from porting.diagnostics import take_first_line
+from porting.model_copies import keep_buffers
 from porting.support.host_state import keep_streams
 from porting.verify.calls import Calls, MicroBatch, are_same_tensors
 from porting.verify.certificate import Measured
@@ -176,15 +177,11 @@ def _evaluate_with_noise(
 def _evaluate_plain(own: PlainTraining, parts: Sequence[MicroBatch]) -> Sketches:
     """Return what the model returns, and the buffers that it has written to; they are as before afterwards."""
     run = PlainRun(own, 1, torch.get_rng_state())
-    before = {name: buffer.clone() for name, buffer in own.model.named_buffers()}
-    with torch.no_grad(), watch_outputs(own.model) as outputs:
+    with torch.no_grad(), keep_buffers(own.model) as before, watch_outputs(own.model) as outputs:
         for args, kwargs in parts:
             run.loss_of(*args, **kwargs)
         written = {name: now for name, now in own.model.named_buffers() if not are_same_tensors(before[name], now)}
-        found = sketch_all({**join_outputs(outputs), **written})
-        for name, buffer in own.model.named_buffers():
-            buffer.copy_(before[name])
-    return found
+        return sketch_all({**join_outputs(outputs), **written})
 
 
 def _compare_streams(checkpoints: Iterable[Checkpoint], step: int) -> Iterator[Measured]:
