@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, List, Mapping, NamedTuple, Optional, Protocol, Sequence
 
 import torch
+from torch import nn
 
 from porting.diagnostics import Place
 
@@ -100,6 +101,28 @@ class StepState:
     parameters: Mapping[str, torch.Tensor] = field(default_factory=dict)
     buffers: Mapping[str, torch.Tensor] = field(default_factory=dict)
     slots: Mapping[str, Mapping[str, torch.Tensor]] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        model: nn.Module,
+        optimizer: Optional[torch.optim.Optimizer] = None,
+        saved: Optional[Mapping[str, Any]] = None,
+    ) -> StepState:
+        """Read a training; `saved` is what `state_dict()` gives of `optimizer`, by default its own.
+
+        >>> model = nn.Linear(2, 1, bias=False)
+        >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        >>> list(StepState.of(model, optimizer, {"state": {0: {"momentum_buffer": torch.ones(1, 2)}}}).slots)
+        ['weight']
+        """
+        named, slots = dict(model.named_parameters()), {}
+        if optimizer is not None:
+            names = {id(parameter): name for name, parameter in named.items()}
+            order = [names.get(id(one), "?") for group in optimizer.param_groups for one in group["params"]]
+            for index, own in (optimizer.state_dict() if saved is None else saved).get("state", {}).items():
+                slots[order[index] if index < len(order) else f"parameter {index}"] = own
+        return cls(named, dict(model.named_buffers()), slots)
 
 
 class Watcher(Protocol):

@@ -13,6 +13,7 @@ from torch import nn
 from porting.api.ported_model import PortedModel
 from porting.comparison.tensors import change_weights
 from porting.diagnostics import BatchError, PortingError
+from porting.observe.watcher import StepState
 from porting.support.host_state import keep_streams
 from porting.verify.calls import copy_tensors, have_same_tensors
 from porting.verify.certificate import Location, Measured
@@ -234,11 +235,8 @@ def _find_narrowest(replayed: Optional[StepTrace]) -> torch.dtype:
 
 
 def _read_host_state(ported: PortedModel) -> StateParts:
-    model, slots = ported.model, {}
     # a port that has not trained has no state to show
     with suppress(PortingError):
-        state = ported.optimizer_state_dict().get("state", {})
-        names = {id(value): name for name, value in ported.port.wrapped.named_parameters()}
-        order = [names.get(id(value), "") for group in ported.optimizer.param_groups for value in group["params"]]
-        slots = {order[number]: own for number, own in state.items() if number < len(order)}
-    return StateParts.of(model.named_parameters(), model.named_buffers(), slots)
+        users = ported.port_optimizer.require_users()
+        return StateParts.keep(StepState.of(ported.model, users, ported.optimizer_state_dict()))
+    return StateParts.keep(StepState.of(ported.model))

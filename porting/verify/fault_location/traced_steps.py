@@ -45,6 +45,11 @@ class StateParts:
             _keep_parts(parameters), _keep_parts(buffers), {name: _keep_parts(own) for name, own in slots.items()}
         )
 
+    @classmethod
+    def keep(cls, state: StepState) -> StateParts:
+        """Copy a state."""
+        return cls.of(state.parameters, state.buffers, state.slots)
+
 
 def _keep_parts(named: _Named) -> Tensors:
     return {name: keep_part(value) for name, value in dict(named).items() if isinstance(value, torch.Tensor)}
@@ -104,7 +109,7 @@ class _StepTracer:
     ) -> None:
         self.steps: List[StepTrace] = []
         self.trace = MicroBatchTrace()
-        self.step = StepTrace(before=_keep_state(state))
+        self.step = StepTrace(before=StateParts.keep(state))
         self._paths, self._passes_on = paths, passes_on
 
     def run_operator(self, call: OperatorCall) -> Any:
@@ -136,13 +141,9 @@ class _StepTracer:
 
     def end_update(self, state: StepState) -> None:
         """End a step."""
-        self.step.after = _keep_state(state)
+        self.step.after = StateParts.keep(state)
         self.steps.append(self.step)
         self.step = StepTrace(before=self.step.after)
-
-
-def _keep_state(state: StepState) -> StateParts:
-    return StateParts.of(state.parameters, state.buffers, state.slots)
 
 
 # -- plain PyTorch -----------------------------------------------------------------------------------------------------
@@ -160,7 +161,7 @@ def trace_plain_step(run: PlainRun, micro_batches: Sequence[MicroBatch]) -> Step
         return loss
 
     run.step(micro_batches, run_passes=run_passes)
-    tracer.end_update(_read_plain_state(training))
+    tracer.end_update(StepState.of(training.model, training.optimizer))
     return tracer.steps[0]
 
 
@@ -174,14 +175,7 @@ def trace_plain_evaluation(training: PlainTraining, micro_batch: MicroBatch) -> 
 
 
 def _make_plain_tracer(training: PlainTraining) -> _StepTracer:
-    return _StepTracer(_read_plain_state(training), passes_on=("__get__", "__set__", ".backward"))
-
-
-def _read_plain_state(training: PlainTraining) -> StepState:
-    model = training.model
-    names = {id(parameter): name for name, parameter in model.named_parameters()}
-    slots = {names.get(id(parameter), ""): state for parameter, state in training.optimizer.state.items()}
-    return StepState(dict(model.named_parameters()), dict(model.named_buffers()), slots)
+    return _StepTracer(StepState.of(training.model, training.optimizer), passes_on=("__get__", "__set__", ".backward"))
 
 
 def _trace_forward(
