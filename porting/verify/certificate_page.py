@@ -79,6 +79,7 @@ def write_certificate_page(certificate: Certificate) -> str:
         gradients=list(draw_gradients(errors)),
         num_left_out=len(errors) - len(list_worst_gradients(errors)),
         rates=list(draw_rates(certificate.curves)),
+        loss_scale=None if precision is None else precision.loss_scale,
         ranges=[] if precision is None else list(dict.fromkeys(itertools.chain(*precision.layers.values()))),
         told=[
             (title, [(": ".join(path), value) for path, value in flatten_values(values)])

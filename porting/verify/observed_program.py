@@ -7,7 +7,6 @@ that a device draws what plain PyTorch draws.
 
 from __future__ import annotations
 
-import functools
 import importlib
 import os
 import pickle
@@ -17,13 +16,14 @@ import sys
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Protocol, Sequence, Tuple, Union
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Protocol, Sequence, Tuple
 
 import torch
 from torch import nn
 
 from porting.comparison.sketches import Sketch, make_sketch
 from porting.diagnostics import Place, caller_place, find_raising_frame, take_first_line
+from porting.observe.training_programs import Run, Tensors, watch_calls, watch_program
 from porting.structure import flatten_tensors, map_tensors
 from porting.support.host_state import seed_streams, use_threads
 from porting.support.process import signal_with_parent
@@ -33,8 +33,6 @@ from porting.verify.records import Record, name_optimizer_state
 
 __all__ = ["Observation", "ObservedTraining", "Task", "main"]
 
-_Run = Callable[..., Any]
-_Tensors = Union[torch.Tensor, Iterable[torch.Tensor]]
 _Named = Sequence[Tuple[str, torch.Tensor]]
 _GRADIENT, _FLOATS = "Gradient___", "floating point"
 # PopTorch's numbers of the output modes that return the last losses, and all
@@ -125,23 +123,17 @@ class _Observer:
 
     def install(self) -> None:
         """Take notes of all that trains in this process from now on."""
-        _put_around(nn.Module, "__call__", self._call_module)
-        _put_around(torch.autograd, "backward", self._run_backward)
-        for module in (torch.nn.utils, torch.nn.utils.clip_grad):
-            _put_around(module, "clip_grad_norm_", self._clip_gradients)
-        # not a hook of all optimizers, of which a port warns
-        wrap = torch.optim.Optimizer.profile_hook_step
-        make = staticmethod(lambda function: _make_wrapper(wrap(function), self._make_step))
-        torch.optim.Optimizer.profile_hook_step = make  # type: ignore[method-assign, assignment]
+        watch_program(self)
         if self._task.is_port:
             executor = importlib.import_module("poptorch").PoplarExecutor
-            _put_around(executor, "__call__", self._call_device)
-            _put_around(executor, "compile", self._run_inside)
-            _put_around(executor, "setOptimizer", self._hand_over)
+            watch_calls(executor, "__call__", self._call_device)
+            watch_calls(executor, "compile", self._run_inside)
+            watch_calls(executor, "setOptimizer", self._hand_over)
 
     # -- what the program calls ----------------------------------------------------------------------------------------
 
-    def _call_module(self, run: _Run, module: nn.Module, *args: object, **kwargs: object) -> Any:
+    def call_module(self, run: Run, module: nn.Module, *args: object, **kwargs: object) -> Any:
+        """Run a model, and note what it was given; of an evaluation what it returns."""
         if self._depth or next(module.parameters(), None) is None:
             return run(module, *args, **kwargs)
         if not torch.is_grad_enabled():
@@ -163,7 +155,8 @@ class _Observer:
             if not nn.parameter.is_lazy(parameter):
                 self._first.setdefault(id(parameter), make_sketch(parameter))
 
-    def _run_backward(self, run: _Run, tensors: _Tensors, *args: object, **kwargs: object) -> Any:
+    def run_backward(self, run: Run, tensors: Tensors, *args: object, **kwargs: object) -> Any:
+        """Run a backward pass, and note its loss."""
         if not self._depth:
             losses = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
             self._losses.append(sum(float(loss.detach().double().sum()) for loss in losses))
@@ -171,13 +164,15 @@ class _Observer:
         with self._deeper_calls():
             return run(tensors, *args, **kwargs)
 
-    def _clip_gradients(self, run: _Run, parameters: _Tensors, max_norm: float, *args: object, **kwargs: object) -> Any:
+    def clip_gradients(self, run: Run, parameters: Tensors, max_norm: float, *args: object, **kwargs: object) -> Any:
+        """Clip gradients, and keep them as they were."""
         owners = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
         self._norm = float(max_norm)
         self._unclipped.update((id(one), one.grad.detach().clone()) for one in owners if one.grad is not None)
         return run(owners, max_norm, *args, **kwargs)
 
-    def _make_step(self, run: _Run, optimizer: torch.optim.Optimizer, *args: object, **kwargs: object) -> Any:
+    def make_step(self, run: Run, optimizer: torch.optim.Optimizer, *args: object, **kwargs: object) -> Any:
+        """Make a step, and note what it was made of and what it has left."""
         if self._is_stepping or self._depth:
             return run(optimizer, *args, **kwargs)
         self._end_script(id(optimizer))
@@ -192,7 +187,7 @@ class _Observer:
             self._note_step(optimizer)
         return result
 
-    def _call_device(self, run: _Run, executor: _Executor, *args: object, **kwargs: object) -> Any:
+    def _call_device(self, run: Run, executor: _Executor, *args: object, **kwargs: object) -> Any:
         if self._depth:
             return run(executor, *args, **kwargs)
         if not executor._training:
@@ -208,20 +203,20 @@ class _Observer:
         self._note_call(executor, [*map(_number_rows, flatten_tensors((args, kwargs)))], returned)
         return returned
 
-    def _hand_over(self, run: _Run, executor: _Executor, optimizer: torch.optim.Optimizer) -> Any:
+    def _hand_over(self, run: Run, executor: _Executor, optimizer: torch.optim.Optimizer) -> Any:
         result = run(executor, optimizer)
         names = {id(parameter): name for name, parameter in executor.model.named_parameters()}
         rates = [float(group["lr"]) for group in optimizer.param_groups]
         self._handed[id(executor.model)] = rates, read_settings(optimizer, names)
         return result
 
-    def _run_evaluation(self, run: _Run, *args: object, **kwargs: object) -> Any:
+    def _run_evaluation(self, run: Run, *args: object, **kwargs: object) -> Any:
         with self._deeper_calls(rounds=False):
             returned = run(*args, **kwargs)
         self._evaluated.append(map_tensors(lambda tensor: tensor.detach().clone(), returned))
         return returned
 
-    def _run_inside(self, run: _Run, *args: object, **kwargs: object) -> Any:
+    def _run_inside(self, run: Run, *args: object, **kwargs: object) -> Any:
         with self._deeper_calls(rounds=False):
             return run(*args, **kwargs)
 
@@ -348,14 +343,6 @@ class _Observer:
                 now = torch.get_rng_state()
                 self._draws |= not torch.equal(now, self._stream)
                 self._stream = now
-
-
-def _make_wrapper(own: Callable[..., Any], around: Callable[..., Any]) -> Any:
-    return functools.wraps(own)(lambda *args, **kwargs: around(own, *args, **kwargs))
-
-
-def _put_around(owner: object, name: str, around: Callable[..., Any]) -> None:
-    setattr(owner, name, _make_wrapper(getattr(owner, name), around))
 
 
 def _number_rows(tensor: torch.Tensor) -> torch.Tensor:
