@@ -134,9 +134,8 @@ def draw_gradients(errors: GradientErrors) -> str:
         return ""
     low, high = 10 ** (math.log10(min(seen)) - _DECADES), 10 ** (math.log10(max(seen)) + _DECADES)
     measured = [_measure_gradient(name, errors[name]) for name in names]
-    titles = {
-        f"gradient-{row}": f"{_clean(one.name)}: {one.factor:.2g} of its noise band" for row, one in enumerate(measured)
-    }
+    said = (f"{_clean_name(one.name)}: {one.factor:.2g} of its noise band" for one in measured)
+    titles = {f"gradient-{row}": text for row, text in enumerate(said)}
 
     def draw(figure: Any) -> None:
         figure.set_size_inches(_WIDTH, 0.8 + _ROW * len(names))
@@ -151,18 +150,18 @@ def draw_gradients(errors: GradientErrors) -> str:
         axes.set_xscale("log")
         axes.set_xlim(low, high)
         axes.set_ylim(len(names) - 0.4, -0.6)
-        axes.set_yticks(rows, [_shorten(name) for name in names], parse_math=False)
+        axes.set_yticks(rows, [_shorten_name(name) for name in names], parse_math=False)
         axes.set_xlabel("of the gradient")
 
     return write_svg(draw, "error of each gradient against its noise band", titles)
 
 
-def _shorten(name: str) -> str:
-    shown = _clean(name)
+def _shorten_name(name: str) -> str:
+    shown = _clean_name(name)
     return shown if len(shown) <= _MOST_LETTERS else "\N{HORIZONTAL ELLIPSIS}" + shown[1 - _MOST_LETTERS :]
 
 
-def _clean(name: str) -> str:
+def _clean_name(name: str) -> str:
     """Return a name without what a page cannot hold; no parameter is called so."""
     return "".join(letter if letter.isprintable() else "?" for letter in name)
 

@@ -14,9 +14,8 @@ import runpy
 import signal
 import sys
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Protocol, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Protocol, Sequence, Tuple
 
 import torch
 from torch import nn
@@ -27,56 +26,17 @@ from porting.observe.training_programs import Run, Tensors, watch_calls, watch_p
 from porting.structure import flatten_tensors, map_tensors
 from porting.support.host_state import seed_streams, use_threads
 from porting.support.process import signal_with_parent
+from porting.verify.observation import Observation, ObservedTraining, Task
 from porting.verify.optimizer_settings import Settings, read_settings
-from porting.verify.plain_runs import PLAIN, Variant, join_outputs
+from porting.verify.plain_runs import join_outputs
 from porting.verify.records import Record, name_optimizer_state
 
-__all__ = ["Observation", "ObservedTraining", "Task", "main"]
+__all__ = ["main"]
 
 _Named = Sequence[Tuple[str, torch.Tensor]]
 _GRADIENT, _FLOATS = "Gradient___", "floating point"
 # PopTorch's numbers of the output modes that return the last losses, and all
 _LAST, _ALL = (0, 4), 2
-
-
-@dataclass(frozen=True)
-class Task:
-    """What is run and how: until an optimizer has made some steps, from a seed, rounded as `variant` says."""
-
-    script: str
-    arguments: Sequence[str]
-    num_steps: int
-    seed: int
-    is_port: bool = False
-    variant: Variant = PLAIN
-
-
-@dataclass
-class ObservedTraining:
-    """What one optimizer trained, or one after the other; `shapes` are those of its parameters.
-
-    `rows` are a number for each sample of each tensor that its model was given, by step. `places` are the user's lines
-    of the loss and of the step; `micro_batches` those of a step. `eps` is that of the coarsest type of a parameter.
-    """
-
-    record: Record = field(default_factory=Record)
-    shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    rows: Dict[int, List[torch.Tensor]] = field(default_factory=dict)
-    places: Dict[str, Optional[Place]] = field(default_factory=dict)
-    steps_per_call: int = 1
-    micro_batches: int = 1
-    is_on_device: bool = False
-    draws: bool = False
-    eps: float = 0.0
-
-
-@dataclass
-class Observation:
-    """All trainings of a program in the order of their first steps, and what ended it, if that was an error."""
-
-    trainings: List[ObservedTraining] = field(default_factory=list)
-    error: str = ""
-    place: Optional[Place] = None
 
 
 class _Executor(Protocol):

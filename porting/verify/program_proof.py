@@ -21,7 +21,7 @@ from porting.run import is_simulated, simulated_environment, vendor_environment
 from porting.verify.certificate import Certificate, Location, Measured
 from porting.verify.compare import KINDS
 from porting.verify.judgement import STOPPED, Judgement, find_first
-from porting.verify.observed_program import Observation, Task
+from porting.verify.observation import Observation, Task
 from porting.verify.plain_runs import PLAIN, Variant
 from porting.verify.plain_side import HOPELESS, look_closer, round_again
 from porting.verify.program_comparison import ProgramComparison
