@@ -8,16 +8,18 @@ the search goes back along the gradients that were not, to the node that made th
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple
 
 import torch
-from torch.autograd.graph import Node
 
 from porting.observe.autograd_nodes import NewNodes
 from porting.observe.watcher import WatchedOperator
 
 from .not_finite import NotFinite
 from .value_ranges import ValueRange, is_not_finite, measure_range
+
+if TYPE_CHECKING:  # torch 2.0 has it not
+    from torch.autograd.graph import Node
 
 __all__ = ["GradientRecords"]
 

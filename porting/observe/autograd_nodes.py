@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterable, List, Optional
+from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Optional
 
 import torch
-from torch.autograd.graph import Node
+
+if TYPE_CHECKING:  # torch 2.0 has it not
+    from torch.autograd.graph import Node
 
 __all__ = ["NewNodes"]
 

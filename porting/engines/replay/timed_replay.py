@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any, Dict, List, Optional
-
-from torch.autograd.graph import Node
+from typing import TYPE_CHECKING, Any, Dict, List, Optional
 
 from ...diagnostics import Place
 from ...observe.autograd_nodes import NewNodes
@@ -14,6 +12,9 @@ from ...observe.watcher import BackwardPass, ForwardResults, OperatorCall, StepS
 from ...structure import flatten_tensors
 from ..calls.rehearsal import Rehearsal
 from .watched_replay import watch_replay
+
+if TYPE_CHECKING:  # torch 2.0 has it not
+    from torch.autograd.graph import Node
 
 __all__ = ["TimedSpan", "time_operators"]
 
