@@ -54,11 +54,13 @@ def notes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Notes]:
         end()
 
 
-class Descent(torch.optim.SGD):
-    """An optimizer whose class is new, so that its step is not wrapped before it is watched."""
-
-
 def train() -> torch.Tensor:
+    class Descent(torch.optim.SGD):
+        """An optimizer of a new class: torch wraps the step of a class once, when its first optimizer is made."""
+
+        def step(self, closure: Any = None) -> Any:
+            return super().step(closure)
+
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(3, 1))
     optimizer = Descent(model.parameters(), lr=0.1)
