@@ -6,15 +6,17 @@ Gradients, proofs and measurements of ranges use it.
 from __future__ import annotations
 
 import copy
+from contextlib import contextmanager
 from types import CellType, FunctionType
-from typing import Any, Dict, Mapping, Tuple
+from typing import Any, Dict, Iterator, Mapping, Tuple
 
+import torch
 from torch import nn
 
 from .module_attributes import NOT_THE_USERS
 from .structure import flatten_tensors
 
-__all__ = ["copy_model", "copy_together"]
+__all__ = ["copy_model", "copy_together", "keep_buffers"]
 
 
 def copy_together(model: nn.Module, *parts: Any) -> Tuple[Any, ...]:
@@ -35,6 +37,18 @@ def copy_together(model: nn.Module, *parts: Any) -> Tuple[Any, ...]:
     """
     memo = _collect_computed_tensors(model)
     return tuple(_copy_all((model, *parts), memo))
+
+
+@contextmanager
+def keep_buffers(model: nn.Module) -> Iterator[Dict[str, torch.Tensor]]:
+    """Give copies of the buffers of `model`, which have these values again afterwards, whatever has written to them."""
+    before = {name: buffer.detach().clone() for name, buffer in model.named_buffers()}
+    try:
+        yield before
+    finally:
+        with torch.no_grad():
+            for name, buffer in model.named_buffers():
+                buffer.copy_(before[name])
 
 
 def copy_model(model: nn.Module) -> nn.Module:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from porting.model_copies import copy_model, copy_together
+from porting.model_copies import copy_model, copy_together, keep_buffers
 
 
 class WithFunction(nn.Module):
@@ -91,3 +91,14 @@ def test_a_copy_has_the_values_of_computed_tensors_and_parameters_of_its_own():
     assert computed.is_leaf
     assert parameter is copied[0].weight
     assert parameter is not model[0].weight
+
+
+def test_buffers_have_their_values_again_after_a_run():
+    model = nn.BatchNorm1d(2)
+
+    with keep_buffers(model) as before:
+        model(torch.randn(4, 2))
+        has_changed = not torch.equal(before["running_mean"], model.running_mean)
+
+    assert has_changed
+    assert all(torch.equal(value, before[name]) for name, value in model.named_buffers())

@@ -1,21 +1,14 @@
-"""matplotlib draws every chart of results here: as SVG for pages, and as PNG for files.
-
-Charts in pages are narrow enough for a telephone, and their text takes the colour of the page, be it light or dark.
-"""
+"""This module draws every chart of results: as SVG for pages, and as PNG for files."""
 
 from __future__ import annotations
 
-import importlib
-import io
-import re
-from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Match, Sequence, Tuple
+from typing import TYPE_CHECKING, Callable, List, Sequence, Tuple
 
 from porting.bench.curve import CURVE_SIDES, allow_seconds
 from porting.bench.growth import Growth
 from porting.bench.tables import Plain, name_case, name_cases, write_seconds
-from porting.diagnostics import require_extra
+from porting.support.figures import GREY, INK, require_matplotlib, save_figure, write_svg
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,40 +17,11 @@ if TYPE_CHECKING:
 __all__ = ["draw_curve", "draw_growth", "draw_speed_ups", "require_matplotlib", "write_png"]
 
 # legible on a white page and on a dark one
-_EAGER, _PORTED, _ASKED, _ALLOWED = "#8a8f98", "#3a7ebf", "#d0453c", "#2a9155"
+_EAGER, _PORTED, _ASKED, _ALLOWED = GREY, "#3a7ebf", "#d0453c", "#2a9155"
 _COLOURS = (_PORTED, "#c0602b", _ALLOWED, "#9a6fc4", _ASKED, "#a8860f")
-# no picture needs it for itself: pages replace it by the colour of their text
-_INK = "#1c2733"
-
-_WIDTH, _HEIGHT, _ROW, _PNG_WIDTH = 5.6, 3.2, 0.45, 12.0
+_WIDTH, _ROW, _PNG_WIDTH = 5.6, 0.45, 12.0
 # of the axis: how wide a mark and a figure are
 _MARK_SHARE, _LABEL_SHARE = 0.015, 0.08
-_STYLE: Mapping[str, Any] = {
-    "svg.fonttype": "none",
-    # the names of parts are the same in every run
-    "svg.hashsalt": "porting",
-    "font.size": 10,
-    "legend.frameon": False,
-    "legend.fontsize": 9,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "grid.color": _EAGER,
-    "grid.alpha": 0.25,
-    **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), _INK),
-}
-
-
-def require_matplotlib() -> Any:
-    """Import matplotlib without its window toolkits; raises PortingError X001 where it is not installed."""
-    require_extra(
-        "matplotlib.figure",
-        extra="bench",
-        message="a picture is asked for, and matplotlib is not installed",
-        help=["`--json FILE` keeps the figures without it"],
-    )
-    return importlib.import_module("matplotlib")
 
 
 def write_png(results: Plain, path: Path) -> None:
@@ -80,7 +44,7 @@ def write_png(results: Plain, path: Path) -> None:
         facts = f"{machine['processor']}, {machine['num_cores']} cores, torch {machine['torch']}"
         figure.suptitle(f"training: ported against eager{f' ({common})' if common else ''}\n{facts}", fontsize=10)
 
-    path.write_bytes(_save_figure(draw, format="png", dpi=130))
+    path.write_bytes(save_figure(draw, format="png", dpi=130))
 
 
 def draw_speed_ups(cases: Sequence[Plain]) -> str:
@@ -91,7 +55,7 @@ def draw_speed_ups(cases: Sequence[Plain]) -> str:
         _draw_speed_ups(figure.subplots(), cases)
 
     titles = {f"case-{place}": name_case(case) for place, case in enumerate(cases)}
-    return _write_svg(draw, "speed-up of every case over eager", titles)
+    return write_svg(draw, "speed-up of every case over eager", titles)
 
 
 def _draw_speed_ups(axes: Axes, cases: Sequence[Plain]) -> None:
@@ -100,12 +64,12 @@ def _draw_speed_ups(axes: Axes, cases: Sequence[Plain]) -> None:
     medians, errors = _find_extent(intervals)
     for place, bar in enumerate(axes.barh(places, medians, height=0.4, color=_PORTED)):
         bar.set_gid(f"case-{place}")
-    axes.errorbar(medians, places, xerr=errors, fmt="none", ecolor=_INK, capsize=3, linewidth=1)
+    axes.errorbar(medians, places, xerr=errors, fmt="none", ecolor=INK, capsize=3, linewidth=1)
     asked = [(case["demanded"], place) for place, case in zip(places, cases) if case["demanded"] is not None]
     if asked:
         axes.plot(*zip(*asked), "D", color=_ASKED, markersize=6, label="asked")
         axes.legend(loc="lower right", bbox_to_anchor=(1, 1))
-    axes.axvline(1.0, color=_INK, linewidth=0.8, linestyle="--")
+    axes.axvline(1.0, color=INK, linewidth=0.8, linestyle="--")
     axes.set_yticks([])
     axes.set_ylim(len(cases) - 0.6, -0.8)
     limit = 1.15 * max([1.0, *(interval["high"] for interval in intervals), *(value for value, _place in asked)])
@@ -155,7 +119,7 @@ def draw_curve(curve: Plain) -> str:
         axes.set_ylabel("eager time / ported time")
         figure.legend(loc="outside lower center", ncols=2)
 
-    return _write_svg(draw, "eager time over ported time, to N steps", titles)
+    return write_svg(draw, "eager time over ported time, to N steps", titles)
 
 
 def draw_growth(growth: Growth) -> str:
@@ -184,7 +148,7 @@ def draw_growth(growth: Growth) -> str:
         axes.set_xlabel(growth.grown.replace("_", " "))
         figure.legend(loc="outside lower center", ncols=3)
 
-    return _write_svg(draw, f"seconds over {growth.grown}", titles)
+    return write_svg(draw, f"seconds over {growth.grown}", titles)
 
 
 def _make_logarithmic(axes: Axes, numbers: Sequence[int], write: Callable[[float], str]) -> None:
@@ -197,31 +161,3 @@ def _make_logarithmic(axes: Axes, numbers: Sequence[int], write: Callable[[float
     axes.yaxis.set_major_formatter(lambda value, _place: write(value))
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_minor_locator(ticker.NullLocator())
-
-
-# -- files -------------------------------------------------------------------------------------------------------------
-
-
-def _save_figure(draw: Callable[[Figure], None], **settings: Any) -> bytes:
-    """Draw on a figure of matplotlib in the style of all pictures, and return it as a file."""
-    matplotlib, file = require_matplotlib(), io.BytesIO()
-    with matplotlib.rc_context(_STYLE):
-        figure = matplotlib.figure.Figure(figsize=(_WIDTH, _HEIGHT), layout="constrained")
-        draw(figure)
-        figure.savefig(file, **settings)
-    return file.getvalue()
-
-
-def _write_svg(draw: Callable[[Figure], None], described: str, titles: Dict[str, str]) -> str:
-    """Write a picture for a page; parts whose names are in `titles` say their title when they are pointed at."""
-
-    def name_part(match: Match[str]) -> str:
-        # a page has several pictures, and a name in a page is used once
-        title = titles.get(match[1])
-        return "<g>" if title is None else f'<g class="{match[1]}"><title>{escape(title)}</title>'
-
-    nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-    text = _save_figure(draw, format="svg", transparent=True, metadata=nothing).decode()
-    text = re.sub(r'<g id="([^"]*)">', name_part, text[text.index("<svg") :].replace(_INK, "currentColor"))
-    # it takes the width that the page has for it
-    return re.sub(r' width="[^"]*" height="[^"]*"', f' role="img" aria-label="{escape(described)}"', text, count=1)

@@ -53,9 +53,9 @@ def run(arguments: argparse.Namespace) -> int:
     # torch is loaded by the verbs that need it, and not for `porting --help`
     from porting.planning import format_change
 
-    plan = _plan(arguments, {})
+    plan = _plan_program(arguments, {})
     if arguments.what_if:
-        changed = _plan(arguments, _read_changes(arguments.what_if))
+        changed = _plan_program(arguments, _read_changes(arguments.what_if))
         if arguments.format == "json":
             print(json.dumps({"before": plan.to_dict(), "after": changed.to_dict()}, indent=2))
         else:
@@ -76,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
     return EXIT_DONE if plan.fits else EXIT_FAILED
 
 
-def _plan(arguments: argparse.Namespace, changes: Dict[str, Any]) -> Any:
+def _plan_program(arguments: argparse.Namespace, changes: Dict[str, Any]) -> Any:
     """Plan the program with the options of the command line and other `changes`."""
     from porting.adapters.labels import split_labels
     from porting.planning import plan

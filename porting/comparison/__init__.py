@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import Callable, List, Sequence, Tuple
 
-__all__ = ["Difference", "Tolerance", "largest_difference", "relative_differences"]
+__all__ = ["Tolerance", "largest_difference", "relative_differences"]
 
 # What is divided by at least, so that zeros are equal.
 _SMALLEST_SCALE = 1e-300
@@ -29,41 +29,6 @@ class Tolerance:
         (5.0, 2.0)
         """
         return max(self.relative * scale, self.absolute)
-
-
-@dataclass(frozen=True)
-class Difference:
-    """How far something is from what it should be.
-
-    `largest` is how far, `scale` the size of what is compared, `allowed` what `largest` may be. `kind`, `name` and
-    `step` (an optimizer step, counted from 1) say what is compared. Where the two cannot be subtracted, `largest` is
-    infinite and `note` says why.
-    """
-
-    kind: str
-    name: str
-    step: int
-    largest: float
-    scale: float
-    allowed: float
-    note: str = ""
-
-    @property
-    def relative(self) -> float:
-        """The largest difference as a part of the scale."""
-        return self.largest / self.scale if self.scale else (math.inf if self.largest else 0.0)
-
-    @property
-    def holds(self) -> bool:
-        """Whether it is allowed; what is not a number is not."""
-        return self.largest <= self.allowed
-
-    @property
-    def severity(self) -> float:
-        """How many times the allowed difference it is."""
-        if math.isnan(self.largest):
-            return math.inf
-        return self.largest / self.allowed if self.allowed else (math.inf if self.largest else 0.0)
 
 
 def largest_difference(

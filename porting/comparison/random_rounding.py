@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Optional, Tuple
+from typing import Any, Mapping, Optional, Sequence, Tuple
 
 import torch
 
 from porting.comparison.tensors import change_last_bits
 from porting.torch_insides.decompositions import decomposition_table
 from porting.torch_insides.modes import TorchDispatchMode
-from porting.torch_insides.operators import LOG_SOFTMAX, read_schema
+from porting.torch_insides.operators import LOG_SOFTMAX, OpOverload, read_schema
 
 __all__ = ["RandomRounding"]
 
@@ -41,7 +41,7 @@ _EXACT = frozenset(
 )
 
 
-def _takes_root(func: Any, args: Tuple[Any, ...]) -> bool:
+def _takes_root(func: OpOverload, args: Tuple[Any, ...]) -> bool:
     """Tell whether it is the absolute value of complex numbers."""
     return bool(read_schema(func).name == "aten::abs" and args[0].is_complex())
 
@@ -65,7 +65,11 @@ class RandomRounding(TorchDispatchMode):
         self._generator = torch.Generator().manual_seed(seed)
 
     def __torch_dispatch__(
-        self, func: Any, types: Any, args: Tuple[Any, ...] = (), kwargs: Optional[Mapping[str, Any]] = None
+        self,
+        func: OpOverload,
+        types: Sequence[type],
+        args: Tuple[Any, ...] = (),
+        kwargs: Optional[Mapping[str, Any]] = None,
     ) -> Any:
         """Run `func`, or the operators that it is made of, then round its results otherwise."""
         parts = decomposition_table.get(func) if func.overloadpacket in _MADE_OF_SUMS else None

@@ -11,7 +11,7 @@ import torch
 from porting.comparison.tensors import round_at_random
 from porting.structure import flatten_tensors, map_tensors
 from porting.torch_insides.modes import TorchDispatchMode
-from porting.torch_insides.operators import TO_COPY, read_schema
+from porting.torch_insides.operators import TO_COPY, OpOverload, read_schema
 
 __all__ = ["RoundedOperators"]
 
@@ -34,7 +34,11 @@ class RoundedOperators(TorchDispatchMode):
         self._generator = generator
 
     def __torch_dispatch__(
-        self, func: Any, types: Any, args: Tuple[Any, ...] = (), kwargs: Optional[Mapping[str, Any]] = None
+        self,
+        func: OpOverload,
+        types: Sequence[type],
+        args: Tuple[Any, ...] = (),
+        kwargs: Optional[Mapping[str, Any]] = None,
     ) -> Any:
         """Run `func` on wide operands, and round what would be half."""
         named = dict(kwargs or {})
@@ -47,7 +51,7 @@ class RoundedOperators(TorchDispatchMode):
             return func(*args, **named)
         return self._compute_wide(func, args, named, _count_rounded(func, tensors, self._dtype))
 
-    def _compute_wide(self, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any], num_rounded: float) -> Any:
+    def _compute_wide(self, func: OpOverload, args: Tuple[Any, ...], kwargs: Dict[str, Any], num_rounded: float) -> Any:
         written = _find_written(func, args, kwargs)
         wide_args, wide_kwargs = self._widen(tuple(args)), {name: self._widen(value) for name, value in kwargs.items()}
         # the backward pass of a softmax is told its input's type
@@ -67,7 +71,7 @@ class RoundedOperators(TorchDispatchMode):
                 results[place] = self._round(value)
         return type(result)(results) if isinstance(result, (tuple, list)) else results[0]
 
-    def _widen(self, value: Any) -> Any:
+    def _widen(self, value: object) -> Any:
         if isinstance(value, (list, tuple)):
             return type(value)(map(self._widen, value))
         return value.float() if isinstance(value, torch.Tensor) and value.dtype is self._dtype else value
@@ -87,7 +91,7 @@ def _list_operands(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[t
 
 
 @functools.lru_cache(maxsize=None)
-def _is_left_alone(func: Any) -> bool:
+def _is_left_alone(func: OpOverload) -> bool:
     """Tell whether an operator computes nothing, or draws numbers, which another type would change."""
     if torch.Tag.nondeterministic_seeded in func.tags or torch.Tag.inplace_view in func.tags:
         return True
@@ -95,7 +99,7 @@ def _is_left_alone(func: Any) -> bool:
     return any(alias is not None and not alias.is_write for alias in returned)
 
 
-def _find_written(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> List[torch.Tensor]:
+def _find_written(func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> List[torch.Tensor]:
     """Return the tensors that `func` writes to."""
     found: List[torch.Tensor] = []
     # its schema does not say that it writes the running statistics
@@ -109,7 +113,7 @@ def _find_written(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
     return found
 
 
-def _count_rounded(func: Any, tensors: Sequence[torch.Tensor], dtype: torch.dtype) -> float:
+def _count_rounded(func: OpOverload, tensors: Sequence[torch.Tensor], dtype: torch.dtype) -> float:
     """Return how many of an operator's first results are rounded to half."""
     name = func.overloadpacket.__name__
     follows = _FOLLOWS_FIRST.search(name) is not None

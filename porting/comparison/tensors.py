@@ -12,7 +12,6 @@ __all__ = [
     "change_weights",
     "distance_of",
     "have_same_specials",
-    "largest_distance",
     "largest_magnitude",
     "round_at_random",
     "rounding_of",
@@ -33,11 +32,6 @@ def largest_magnitude(tensor: torch.Tensor) -> float:
     (2.0, 0.0)
     """
     return float(tensor.abs().max()) if tensor.numel() else 0.0
-
-
-def largest_distance(one: torch.Tensor, other: torch.Tensor) -> float:
-    """Return the largest difference of elements at the same place; equal infinities are no difference."""
-    return largest_magnitude(torch.where(one == other, torch.zeros_like(one), (one - other).abs()))
 
 
 def distance_of(one: torch.Tensor, other: torch.Tensor) -> float:

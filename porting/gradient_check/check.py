@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, ContextManager, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 import torch
 from torch import nn
@@ -13,7 +13,15 @@ from torch.autograd.gradcheck import GradcheckError
 
 from porting.diagnostics import PortingError
 from porting.gradient_check.comparison import Gradient, GradientComparison, Tolerances
-from porting.gradient_check.slopes import Slopes, complete_gradients, list_outputs, refuse_kink, weigh_outputs
+from porting.gradient_check.slopes import (
+    Gradients,
+    Slopes,
+    complete_gradients,
+    list_outputs,
+    refuse_kink,
+    weigh_outputs,
+)
+from porting.model_copies import keep_buffers
 
 __all__ = ["GradientCheck", "check_backward", "numerical_grad"]
 
@@ -35,7 +43,7 @@ class GradientCheck:
 def numerical_grad(
     f: Callable[[], Any],
     inputs: _Tensors,
-    grad_outputs: Any,
+    grad_outputs: Gradients,
     eps: float = 1e-3,
     *,
     detect_nondifferentiable: bool = False,
@@ -70,7 +78,7 @@ def numerical_grad(
 def check_backward(
     func: Callable[..., Any],
     x_data: _Tensors,
-    y_grad: Any = None,
+    y_grad: Gradients = None,
     params: Sequence[torch.Tensor] = (),
     *,
     eps: float = 1e-3,
@@ -141,13 +149,13 @@ def _compute_gradients(
     inputs: Sequence[torch.Tensor],
     weights: Sequence[torch.Tensor],
     is_checked: Sequence[bool],
-    y_grad: Any,
+    y_grad: Gradients,
 ) -> Tuple[List[Gradient], List[Optional[torch.Tensor]]]:
     """Return autograd's gradients by the checked inputs and the weights, and those by the results."""
     leaves = [tensor.detach().clone().requires_grad_(checked) for tensor, checked in zip(inputs, is_checked)]
     moved = [*(leaf for leaf, checked in zip(leaves, is_checked) if checked), *weights]
-    buffers = {name: buffer.clone() for name, buffer in func.named_buffers()} if isinstance(func, nn.Module) else {}
-    with torch.enable_grad(), _requiring_gradients(weights):
+    kept: ContextManager[Any] = keep_buffers(func) if isinstance(func, nn.Module) else nullcontext()
+    with kept, torch.enable_grad(), _requiring_gradients(weights):
         # copies, so that `func` may write into its arguments
         outputs = list_outputs(func(*(leaf.clone() for leaf in leaves)))
         y_grads = complete_gradients(y_grad, outputs)
@@ -156,10 +164,6 @@ def _compute_gradients(
         if pairs:
             ends, seeds = [out for out, _grad in pairs], [grad.to(out.dtype) for out, grad in pairs]
             found = torch.autograd.grad(ends, moved, seeds, allow_unused=True)
-    if isinstance(func, nn.Module):
-        with torch.no_grad():
-            for name, buffer in func.named_buffers():
-                buffer.copy_(buffers[name])
     gradients = []
     for tensor, grad in zip(moved, found):
         values = torch.zeros(tensor.numel(), dtype=torch.float64) if grad is None else grad.double().reshape(-1)

@@ -13,6 +13,7 @@ from porting.structure import flatten_tensors
 
 __all__ = [
     "Direction",
+    "Gradients",
     "Slopes",
     "complete_gradients",
     "find_kink",
@@ -21,6 +22,9 @@ __all__ = [
     "refuse_kink",
     "weigh_outputs",
 ]
+
+Gradients = Union[None, torch.Tensor, Sequence[Optional[torch.Tensor]]]
+"""The gradients by what a function returns: a tensor, several, or None where they are drawn."""
 
 Direction = Union[int, torch.Tensor]
 """The index of an element in a flat tensor, or a tensor of its shape."""
@@ -152,7 +156,7 @@ def _find_place(tensor: torch.Tensor, index: int) -> Tuple[int, ...]:
 # -- the number that is computed ---------------------------------------------------------------------------------------
 
 
-def list_outputs(returned: Any) -> List[torch.Tensor]:
+def list_outputs(returned: object) -> List[torch.Tensor]:
     """List the floating-point tensors of what a function returned; PortingError V007 if there are none."""
     found = [tensor for tensor in flatten_tensors(returned) if tensor.is_floating_point()]
     if not found:
@@ -164,13 +168,13 @@ def list_outputs(returned: Any) -> List[torch.Tensor]:
     return found
 
 
-def complete_gradients(given: Any, outputs: Sequence[torch.Tensor]) -> List[Optional[torch.Tensor]]:
+def complete_gradients(given: Gradients, outputs: Sequence[torch.Tensor]) -> List[Optional[torch.Tensor]]:
     """Return a gradient for each output, drawn if none is given; PortingError V007 for one of another shape."""
     if given is None:
         draws = torch.Generator().manual_seed(0)
         # away from zero, so that every element counts
         return [torch.rand(output.shape, generator=draws) + 0.5 for output in outputs]
-    gradients = list(given) if isinstance(given, (list, tuple)) else [given]
+    gradients: List[Any] = list(given) if isinstance(given, (list, tuple)) else [given]
     shapes = [None if gradient is None else tuple(gradient.shape) for gradient in gradients]
     wanted = [tuple(output.shape) for output in outputs]
     if len(shapes) != len(wanted) or any(one not in (None, other) for one, other in zip(shapes, wanted)):

@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING
 from porting.support.late_names import read_late_names
 
 if TYPE_CHECKING:  # `as` makes a name public
-    from porting.nan_search.gradient_records import GradientRecords as GradientRecords
     from porting.nan_search.host_search import HostTraining as HostTraining
     from porting.nan_search.host_search import find_not_finite_on_host as find_not_finite_on_host
     from porting.nan_search.not_finite import NotFinite as NotFinite
     from porting.nan_search.not_finite import NotFiniteError as NotFiniteError
-    from porting.nan_search.not_finite import WatchedOperator as WatchedOperator
-    from porting.nan_search.operator_records import OperatorRecords as OperatorRecords
+    from porting.nan_search.search import NotFiniteSearch as NotFiniteSearch
     from porting.nan_search.update_records import UpdateRecords as UpdateRecords
     from porting.nan_search.value_ranges import ValueRange as ValueRange
     from porting.nan_search.value_ranges import is_not_finite as is_not_finite

@@ -8,14 +8,18 @@ the search goes back along the gradients that were not, to the node that made th
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple
 
 import torch
 
-from porting.support.autograd_nodes import NewNodes, is_leaf_node
+from porting.observe.autograd_nodes import NewNodes
+from porting.observe.watcher import WatchedOperator
 
-from .not_finite import NotFinite, WatchedOperator
+from .not_finite import NotFinite
 from .value_ranges import ValueRange, is_not_finite, measure_range
+
+if TYPE_CHECKING:  # torch 2.0 has it not
+    from torch.autograd.graph import Node
 
 __all__ = ["GradientRecords"]
 
@@ -61,24 +65,22 @@ class GradientRecords:
         """Give the nodes that `operator` has made to it, and watch them; `inputs` are the ranges of what it got."""
         owner = _Owner(operator, inputs)
         for node in self._nodes.take(results):
-            if not is_leaf_node(node):
-                self._owners[node] = owner
-                node.register_hook(self._make_hook(node))
+            self._owners[node] = owner
+            node.register_hook(self._make_hook(node))
 
     def find(self, name: str, parameter: torch.Tensor) -> Optional[NotFinite]:
         """Return what made the gradient of `parameter`, called `name`, not finite; None if it is."""
         gradient = parameter.grad
         if gradient is None or not is_not_finite(gradient):
             return None
-        leaf = next((node for node in self._nodes if getattr(node, "variable", None) is parameter), None)
-        found = self._go_back(leaf)
+        found = self._go_back(self._nodes.find_leaf(parameter))
         if found is None:
             return _describe_sum(name, gradient)
         node, record = found
         owner = self._owners.get(node)
         return self._describe_fault(name, record, owner)
 
-    def _make_hook(self, node: Any) -> Any:
+    def _make_hook(self, node: Node) -> Callable[[Sequence[Any], Sequence[Any]], None]:
         # a hook that knew its node would keep it, and the weights, for ever: no collector looks into autograd's graph
         records, key = self._records, id(node)
 
@@ -93,7 +95,7 @@ class GradientRecords:
 
         return look
 
-    def _go_back(self, leaf: Any) -> Optional[Tuple[Any, _Record]]:
+    def _go_back(self, leaf: Optional[Node]) -> Optional[Tuple[Any, _Record]]:
         """Return the first node, in the order of the backward pass, that what is not finite in `leaf` came from."""
         records = {node: self._records[id(node)] for node in self._owners if id(node) in self._records}
         senders: Dict[Any, List[Any]] = {}
@@ -101,7 +103,7 @@ class GradientRecords:
             for edge in record.edges:
                 senders.setdefault(node.next_functions[edge][0], []).append(node)
         found: Optional[Tuple[Any, _Record]] = None
-        at = leaf
+        at: Any = leaf
         while at is not None and senders.get(at):
             at = min(senders[at], key=lambda node: records[node].order)
             found = (at, records[at])

@@ -6,22 +6,18 @@ looked at, then the gradients, then what the optimizer's arithmetic makes of the
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Mapping, Optional, Sequence, Tuple
 
 import torch
 from torch import nn
-from torch.overrides import TorchFunctionMode, resolve_name
 
-from porting.diagnostics import caller_place
+from porting.observe.plain_functions import KnownTensors, watch_functions
+from porting.observe.watcher import BackwardPass, ForwardResults, NamedValue, StepState
+from porting.structure import flatten_tensors
 
-from ..structure import flatten_tensors
-from ..support.module_hooks import follow_modules
-from .gradient_records import GradientRecords
-from .not_finite import NotFinite, WatchedOperator
-from .operator_records import NamedValue, OperatorRecords
-from .update_records import UpdateRecords
+from .not_finite import NotFinite
+from .search import NotFiniteSearch
 
 __all__ = ["HostTraining", "find_not_finite_on_host"]
 
@@ -59,21 +55,13 @@ def find_not_finite_on_host(
     `steps` has the micro-batches of each optimizer step, `names` are the modules by the names that the user knows.
     Without `training` there is no backward pass and no update. Nothing of the model changes, and no generator.
     """
-    search = _Search(model, {id(module): name for name, module in names}, values, training)
+    run = _HostRun(model, {id(module): name for name, module in names}, values, training)
     with torch.random.fork_rng(devices=[]), torch.set_grad_enabled(training is not None):
-        for number, step in enumerate(steps, 1):
-            for micro_number, micro_batch in enumerate(step, 1):
-                fault = search.run_micro_batch(micro_batch)
-                if fault is not None:
-                    return fault.replace(step=number, micro_batch=micro_number)
-            fault = search.update()
-            if fault is not None:
-                return fault.replace(step=number, micro_batch=len(step))
-    return None
+        return run.search.find(lambda: run.run_steps(steps))
 
 
-class _Search:
-    """The weights, buffers and gradients of a search, and what is known of its updates."""
+class _HostRun:
+    """The weights and buffers of a run, which are copies, and the search that is told of it."""
 
     def __init__(
         self,
@@ -89,83 +77,42 @@ class _Search:
         self._trained = {name: self._copies[name] for name in trainable if name in self._copies}
         for tensor in self._trained.values():
             tensor.requires_grad_(training is not None)
-        self._updates = None if training is None else self._begin_updates(training)
+        groups, group_names = ((), ()) if training is None else (training.groups, training.group_names)
+        self.search = NotFiniteSearch(groups, group_names, self._read_state())
 
-    def _begin_updates(self, training: HostTraining) -> UpdateRecords:
-        return UpdateRecords(training.groups, training.group_names, parameters=self._trained, slots=training.slots)
+    def run_steps(self, steps: Sequence[Sequence[MicroBatch]]) -> None:
+        """Run all steps."""
+        for step in steps:
+            for micro_batch in step:
+                self._run_passes(micro_batch)
+            if self._training is not None:
+                self._training.update(self._trained)
+            self.search.end_update(self._read_state())
 
-    def run_micro_batch(self, micro_batch: MicroBatch) -> Optional[NotFinite]:
-        """Run the passes of one micro-batch, and return what they made not finite."""
-        args, kwargs = micro_batch
-        watch = _FunctionWatch(self._module_names)
-        for name, value in self._copies.items():
-            watch.name(value, name, "parameter" if name in self._trained else "buffer")
-        for index, tensor in enumerate(flatten_tensors((args, dict(kwargs)))):
-            watch.name(tensor, f"input_{index}", "input")
-        with watch.modules_followed(), watch:
-            returned = torch.func.functional_call(self._model, self._copies, tuple(args), dict(kwargs))
-            loss = None if self._training is None else self._training.find_loss(returned)
-        if self._training is None or loss is None:
-            outputs = enumerate(flatten_tensors(returned))
-            faults = (watch.operators.find(f"output {index}", tensor, allows_meant=True) for index, tensor in outputs)
-            return next((fault for fault in faults if fault is not None), None)
-        fault = watch.operators.find("loss", loss)
-        if fault is None:
-            (loss.sum() * self._training.seed).backward()
-            faults = (watch.derivatives.find(name, tensor) for name, tensor in self._trained.items())
-            fault = next((found for found in faults if found is not None), None)
-        return fault
+    def _run_passes(self, micro_batch: MicroBatch) -> None:
+        args, kwargs = tuple(micro_batch[0]), dict(micro_batch[1])
+        entering = enumerate(flatten_tensors((args, kwargs)))
+        known = [NamedValue(name, one, self._name_kind(name)) for name, one in self._copies.items()]
+        known += [NamedValue(f"input_{index}", tensor, "input") for index, tensor in entering]
+        training = self._training
 
-    def update(self) -> Optional[NotFinite]:
-        """Make the optimizer's step, and return what it made not finite."""
-        if self._training is None or self._updates is None:
-            return None
-        for name, tensor in self._trained.items():
-            if tensor.grad is not None:
-                self._updates.note_gradient(name, tensor.grad)
-        self._training.update(self._trained)
-        return self._updates.end_update(self._trained, self._training.slots)
+        def run() -> Any:
+            returned = torch.func.functional_call(self._model, self._copies, args, kwargs)
+            return returned if training is None else training.find_loss(returned)
 
+        made = watch_functions(run, self.search, find_path=self._find_path, known=KnownTensors(known))
+        if training is None:
+            self.search.end_forward(ForwardResults(outputs=flatten_tensors(made), has_backward=False))
+            return
+        self.search.end_forward(ForwardResults(made))
+        backward = (made.sum() * training.seed).backward
+        self.search.run_backward(BackwardPass(backward, self._trained, training.seed))
 
-class _FunctionWatch(TorchFunctionMode):
-    """Looks at what goes into each function of torch and comes out of it."""
+    def _name_kind(self, name: str) -> str:
+        return "parameter" if name in self._trained else "buffer"
 
-    def __init__(self, module_names: Mapping[int, str]) -> None:
-        super().__init__()
-        self.operators, self.derivatives = OperatorRecords(), GradientRecords()
-        self._module_names = module_names
-        self._modules: List[str] = []
-        # tensors that are known by a name stay alive, so that no other has the same identity
-        self._named: Dict[int, NamedValue] = {}
+    def _find_path(self, module: nn.Module, around: str, _args: object) -> str:
+        return self._module_names.get(id(module), around)
 
-    def name(self, tensor: torch.Tensor, name: str, kind: str) -> None:
-        """Let `tensor` be known by a name."""
-        self._named[id(tensor)] = NamedValue(name, tensor, kind)
-
-    def modules_followed(self) -> ExitStack:
-        """Return a context in which the module that runs is known."""
-        return follow_modules(self._enter_module, self._leave_module)
-
-    def _enter_module(self, module: nn.Module, _args: Any) -> None:
-        self._modules.append(self._module_names.get(id(module), self._modules[-1] if self._modules else ""))
-
-    def _leave_module(self, _module: nn.Module, _args: Any, _result: Any) -> None:
-        self._modules.pop()
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run one function and look at it."""
-        kwargs = kwargs or {}
-        tensors = flatten_tensors((args, kwargs))
-        inputs = [
-            self._named.get(id(tensor), NamedValue(f"argument {index}", tensor)) for index, tensor in enumerate(tensors)
-        ]
-        ranges = self.operators.begin(inputs)
-        result = func(*args, **kwargs)
-        results = flatten_tensors(result)
-        if results:
-            title = str(resolve_name(func) or getattr(func, "__name__", func))
-            operator = WatchedOperator(title, self._modules[-1] if self._modules else "", caller_place())
-            written = [(value.name, value.tensor) for value in inputs if value.kind == "buffer"]
-            self.operators.end(operator, inputs, ranges, [*((title, tensor) for tensor in results), *written])
-            self.derivatives.take_over(operator, ranges, results)
-        return result
+    def _read_state(self) -> StepState:
+        return StepState() if self._training is None else StepState(self._trained, slots=self._training.slots)

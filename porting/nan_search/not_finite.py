@@ -6,24 +6,11 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Dict, Optional, Tuple
 
 from porting.diagnostics import Finding, Place, PortingError, render
+from porting.observe.watcher import WatchedOperator
 
 from .value_ranges import ValueRange
 
-__all__ = ["NotFinite", "NotFiniteError", "WatchedOperator"]
-
-
-@dataclass(frozen=True)
-class WatchedOperator:
-    """An operator of `forward`: its name, the path of its module, and the user's line."""
-
-    name: str
-    module_path: str = ""
-    place: Optional[Place] = None
-
-    @property
-    def module_name(self) -> str:
-        """The path of the module, or `forward` for what belongs to none."""
-        return self.module_path or "forward"
+__all__ = ["NotFinite", "NotFiniteError"]
 
 
 @dataclass(frozen=True)

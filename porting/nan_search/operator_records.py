@@ -8,24 +8,18 @@ inputs were finite. Values are known by their memory, because views and writes i
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Dict, Iterable, List, Optional, Sequence, Set, Tuple
 
 import torch
 
-from .not_finite import NotFinite, WatchedOperator
+from porting.observe.watcher import NamedValue, WatchedOperator
+
+from .not_finite import NotFinite
 from .value_ranges import ValueRange, is_not_finite, measure_range
 
-__all__ = ["NamedValue", "OperatorRecords"]
+__all__ = ["OperatorRecords"]
 
 _MEANT_KINDS = ("buffer", "constant")
-
-
-class NamedValue(NamedTuple):
-    """A tensor that goes into an operator; `kind` is "parameter", "buffer", "input" or "constant", or empty."""
-
-    name: str
-    tensor: torch.Tensor
-    kind: str = ""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,9 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 
-from .not_finite import NotFinite, WatchedOperator
+from porting.observe.watcher import WatchedOperator
+
+from .not_finite import NotFinite
 from .value_ranges import ValueRange, measure_range
 
 __all__ = ["UpdateRecords"]

@@ -60,7 +60,7 @@ class ValueRange:
         return {**asdict(self), "shape": list(self.shape)}
 
 
-def is_not_finite(value: Any) -> bool:
+def is_not_finite(value: object) -> bool:
     """Tell whether `value` is a tensor that can hold NaN or infinity, and does."""
     if not isinstance(value, torch.Tensor) or not (value.is_floating_point() or value.is_complex()):
         return False

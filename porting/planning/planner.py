@@ -6,8 +6,8 @@ Users call `porting.plan` and `porting.memory_report` before there is any hardwa
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple
 
 import torch
 from torch import nn
@@ -22,12 +22,11 @@ from ..options import PortOptions
 from ..structure import Structure, make_call_arguments
 from ..torch_insides.trees import tree_leaves, tree_map
 from .evidence import iter_reasons_outside
+from .layouts import cut_stages, make_layout
 from .memory_look import FITS
-from .memory_model import Layout, StageMemory, measure_ipus
-from .optimizer_bytes import count_state_bytes, find_width
+from .memory_model import StageMemory, measure_ipus
 from .plan_text import format_mb, format_plan
 from .remedies import Remedy, choose_remedies, list_remedies
-from .split import split_step
 from .step_memory import StepMemory
 from .step_walk import look_at_step
 from .throughput import Forecast, Scale, forecast, list_scaling
@@ -42,7 +41,6 @@ _SURE, _BARS = 0.9, 1.5
 # outside the evidence, shares of the memory that leave no doubt
 _CLEARLY_FITS, _CLEARLY_NOT = 0.5, 1.3
 _PAYS = 1.5
-_NUMBERS_OF_IPUS = (1, 2, 4, 8, 16, 32, 64)
 
 
 @dataclass(frozen=True)
@@ -276,8 +274,8 @@ def make_plan(
     """Plan a step that was looked at; `ipus` is the number of IPUs of a replica where `options` have no stages."""
     chip = machine.chip
     limit = int(FITS * chip.memory_bytes)
-    layout = _make_layout(step, options, optimizer, chip)
-    layout, stages = _cut_stages(step, layout, options, machine, ipus, limit)
+    layout = make_layout(step, options, optimizer, chip)
+    layout, stages = cut_stages(step, layout, options, machine, ipus, limit)
     accumulation = max(options.accumulation, 2 * len(layout.begins) - 1 if step.mode == "training" else 1)
     planned = options.replace(stages=stages or None, accumulation=accumulation) if stages else options
     memories = measure_ipus(step, layout)
@@ -349,66 +347,3 @@ def _cut_micro_batch(
 
     micro: Tuple[Sequence[Any], Mapping[str, Any]] = tree_map(cut, (list(args), kwargs))
     return micro
-
-
-# -- the layout --------------------------------------------------------------------------------------------------------
-
-
-def _make_layout(
-    step: StepMemory, options: PortOptions, optimizer: Optional[torch.optim.Optimizer], chip: Chip
-) -> Layout:
-    """Lay the step out as options, optimizer and chip say."""
-    begins: List[int] = []
-    for number in range(len(options.stage_ipus)):
-        default = begins[-1] if begins else 0
-        found = (position for position, operation in enumerate(step.operations) if operation.stage == number)
-        begins.append(next(found, default))
-    is_pipeline = len(begins) > 1 and step.mode == "training"
-    return Layout(
-        begins=(0, *begins[1:]),
-        ipus=options.stage_ipus,
-        marks=step.ends_of(options.recompute),
-        recomputes=is_pipeline or bool(options.recompute),
-        accumulates=is_pipeline or options.accumulation > 1,
-        state_bytes=count_state_bytes(optimizer),
-        accumulator_bytes=find_width(optimizer, "accum_type"),
-        state_off_chip=options.optimizer_state == "off_chip",
-        state_shards=options.replicas if options.shard_optimizer_state else 1,
-        capacity=chip.memory_bytes,
-        program_bytes=chip.program_bytes,
-        proportions=_list_shares(options.available_memory),
-        serialized={f"{name}.weight": parts for name, parts in (options.serialize or {}).items()},
-    )
-
-
-def _list_shares(shares: Union[None, float, Sequence[float]]) -> Tuple[float, ...]:
-    if shares is None:
-        return ()
-    return (shares,) * _NUMBERS_OF_IPUS[-1] if isinstance(shares, (int, float)) else tuple(shares)
-
-
-def _cut_stages(
-    step: StepMemory, layout: Layout, options: PortOptions, machine: Machine, ipus: Optional[int], limit: int
-) -> Tuple[Layout, Mapping[str, int]]:
-    """Cut the step into stages, if options do not: on `ipus` IPUs, or on as few as it fits on, or on one."""
-    if options.stages or ipus == 1:
-        return layout, dict(options.stages or {})
-    numbers = [ipus] if ipus is not None else [n for n in _NUMBERS_OF_IPUS if n <= machine.num_chips]
-    for number in numbers:
-        if number == 1:
-            if max(memory.total_bytes for memory in measure_ipus(step, layout)) <= limit:
-                break
-            continue
-        split = split_step(step, layout, number, limit=limit)
-        if split is not None and (split.num_bytes <= limit or ipus is not None):
-            trains = step.mode == "training"
-            cut = replace(layout, begins=split.begins, ipus=split.ipus)
-            return (replace(cut, recomputes=True, accumulates=True) if trains else cut), split.stages
-        if split is None and ipus is not None:
-            raise OptionError.at_caller(
-                "P002",
-                message=f"the step cannot be cut into stages on {ipus} IPUs",
-                notes="a stage begins where a module is called that is called once, and keeps each weight on one IPU",
-                help="ask for fewer IPUs",
-            )
-    return layout, {}

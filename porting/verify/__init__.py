@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from porting.support.late_names import read_late_names
 
 if TYPE_CHECKING:
-    from porting.comparison import Difference as Difference
     from porting.gradient_check import GradientCheck as GradientCheck
     from porting.gradient_check import check_backward as check_backward
     from porting.gradient_check import numerical_grad as numerical_grad
@@ -31,7 +30,7 @@ __all__, __getattr__, __dir__ = read_late_names(globals())
 class _CallablePackage(ModuleType):
     """This package as a function."""
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: Any) -> Any:
         """Prove a port; see `porting.verify.verify.verify`."""
         from porting.verify.verify import verify
 

@@ -14,16 +14,17 @@ from porting.adapters import Checkpoint, load_checkpoint
 from porting.comparison.random_rounding import RandomRounding
 from porting.comparison.sketches import distance_of_sketches
 from porting.diagnostics import take_first_line
+from porting.model_copies import keep_buffers
 from porting.support.host_state import keep_streams
 from porting.verify.calls import Calls, MicroBatch, are_same_tensors
 from porting.verify.certificate import Measured
 from porting.verify.half_rounding import HalfRule, half_rounding
-from porting.verify.judgement import Judgement, describe_form
+from porting.verify.judgement import FixedBand, Judgement, compare_tensors
 from porting.verify.optimizer_settings import list_setting_differences, read_setting
 from porting.verify.plain_runs import copy_training, join_outputs, name_state, watch_outputs
 from porting.verify.plain_training import PlainRun, PlainTraining, cut_micro_batches
 from porting.verify.ported_run import PortedTraining
-from porting.verify.records import Sketches, sketch_all
+from porting.verify.records import Record, Sketches, sketch_all
 from porting.verify.resumption import (
     RunElsewhere,
     compare_fresh_process,
@@ -137,24 +138,16 @@ def _compare_evaluation(
     plain: Sketches, noises: Sequence[Sketches], outputs: Sketches, step: int, unit: float
 ) -> Iterator[Measured]:
     """Compare with plain PyTorch that has the saved weights: what a user gets who takes them home."""
-    for name in {**plain, **outputs}:
-        one, other = plain.get(name), outputs.get(name)
-        if one is None or other is None:
-            note = f"only {'the port' if one is None else 'plain PyTorch'} returns it"
-            yield Measured("evaluation", name, step, math.inf, 0.0, 0.0, note)
-            continue
-        note = describe_form(one, other)
-        if note:
-            yield Measured("evaluation", name, step, math.inf, one.norm, 0.0, note)
-            continue
-        noise = max(distance_of_sketches(one, run[name]) for run in noises)
-        band = max(_MARGIN * noise, _UNITS * unit * one.norm)
-        lost = [run[name].num_not_finite for run in [plain, *noises]]
-        note = "" if min(lost) <= other.num_not_finite <= max(lost) else "other elements are not finite"
-        apart = math.inf if note else distance_of_sketches(one, other)
-        # of elements that only some have nothing can be said
-        band = math.inf if max(lost) and not note else band
-        yield Measured("evaluation", name, step, apart, one.norm, band, note)
+
+    def find_band(_kind: str, _step: int, name: str) -> float:
+        if any(run[name].num_not_finite for run in (plain, *noises)):
+            # of elements that only some have nothing can be said
+            return math.inf
+        noise = max(distance_of_sketches(plain[name], run[name]) for run in noises)
+        return max(_MARGIN * noise, _UNITS * unit * plain[name].norm)
+
+    sides = [Record(sketches={("evaluation", step): side}) for side in (plain, outputs, *noises)]
+    return compare_tensors(sides[0], sides[1], FixedBand(find_band, runs=sides[2:]), "evaluation", step)
 
 
 def _evaluate_with_noise(
@@ -184,15 +177,11 @@ def _evaluate_with_noise(
 def _evaluate_plain(own: PlainTraining, parts: Sequence[MicroBatch]) -> Sketches:
     """Return what the model returns, and the buffers that it has written to; they are as before afterwards."""
     run = PlainRun(own, 1, torch.get_rng_state())
-    before = {name: buffer.clone() for name, buffer in own.model.named_buffers()}
-    with torch.no_grad(), watch_outputs(own.model) as outputs:
+    with torch.no_grad(), keep_buffers(own.model) as before, watch_outputs(own.model) as outputs:
         for args, kwargs in parts:
             run.loss_of(*args, **kwargs)
         written = {name: now for name, now in own.model.named_buffers() if not are_same_tensors(before[name], now)}
-        found = sketch_all({**join_outputs(outputs), **written})
-        for name, buffer in own.model.named_buffers():
-            buffer.copy_(before[name])
-    return found
+        return sketch_all({**join_outputs(outputs), **written})
 
 
 def _compare_streams(checkpoints: Iterable[Checkpoint], step: int) -> Iterator[Measured]:

@@ -71,7 +71,7 @@ class Calls(SequenceOfAny):
         return {f"tensor {place} of the batch": now for place, now in changed}
 
 
-def copy_tensors(batch: Any) -> Any:
+def copy_tensors(batch: object) -> Any:
     """Return a batch whose tensors are copies; what was one tensor in two places is one again."""
     copies: Dict[int, torch.Tensor] = {}
 
@@ -83,7 +83,7 @@ def copy_tensors(batch: Any) -> Any:
     return map_tensors(copy_one, batch)
 
 
-def have_same_tensors(one: Any, other: Any) -> bool:
+def have_same_tensors(one: object, other: object) -> bool:
     """Tell whether two values have the same tensors inside, in the same order."""
     pair = flatten_tensors(one), flatten_tensors(other)
     return len(pair[0]) == len(pair[1]) and all(map(are_same_tensors, *pair))
@@ -121,7 +121,7 @@ def join_rows(batches: Iterable[Any], num_rows: int) -> Iterator[Any]:
             waiting = [rest] if count else []
 
 
-def count_rows(batch: Any) -> int:
+def count_rows(batch: object) -> int:
     """Count the rows of a batch: those of its first tensor that has any.
 
     >>> count_rows({"scale": torch.tensor(1.0), "x": torch.zeros(3, 2)})
@@ -148,7 +148,7 @@ def _join_all(batches: List[Any]) -> Any:
     return map_tensors(lambda _tensor: next(parts), batches[0])
 
 
-def _split_rows(batch: Any, num_rows: int) -> Tuple[Any, Any]:
+def _split_rows(batch: object, num_rows: int) -> Tuple[Any, Any]:
     first = map_tensors(lambda tensor: tensor[:num_rows] if tensor.dim() else tensor, batch)
     rest = map_tensors(lambda tensor: tensor[num_rows:] if tensor.dim() else tensor, batch)
     return first, rest

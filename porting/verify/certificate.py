@@ -6,7 +6,7 @@ import math
 import os
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 from porting.diagnostics import Place, PortingError, align_columns, say_number
 from porting.support.plain_data import make_plain
@@ -26,6 +26,7 @@ __all__ = [
     "describe_extent",
     "describe_location",
     "describe_measured",
+    "find_earliest",
     "list_rows",
 ]
 
@@ -89,6 +90,12 @@ class KindVerdict:
     worst: Optional[Measured] = None
     first: Optional[Measured] = None
     note: str = ""
+
+
+def find_earliest(kinds: Iterable[KindVerdict]) -> Optional[Measured]:
+    """Return what lies outside where it begins: in the earliest step, and there the kind that comes first."""
+    found = (kind.first for kind in kinds if kind.first is not None)
+    return min(found, key=lambda measured: measured.step, default=None)
 
 
 @dataclass(frozen=True)
@@ -200,8 +207,7 @@ class Certificate:
     @property
     def first(self) -> Optional[Measured]:
         """The difference where it begins: the earliest step, and there the kind that comes first."""
-        found = (kind.first for kind in self.kinds if kind.first is not None)
-        return min(found, key=lambda measured: measured.step, default=None)
+        return find_earliest(self.kinds)
 
     def check(self) -> Certificate:
         """Return this certificate if its verdict is PASS; raise PortingError V003 with where it begins otherwise."""
@@ -220,7 +226,7 @@ class Certificate:
         return {"sensitivity": plain.pop("sensitivity"), **plain}
 
     @classmethod
-    def from_dict(cls, plain: Any) -> Certificate:
+    def from_dict(cls, plain: object) -> Certificate:
         """Make a certificate of what `to_dict` has returned; raises PortingError V004 where a type is wrong."""
         certificate: Certificate = read_plain(cls, plain)
         try:

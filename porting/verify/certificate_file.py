@@ -28,7 +28,7 @@ _Data = TypeVar("_Data")
 _Path = Union[str, "os.PathLike[str]"]
 
 
-def read_plain(kind: Type[_Data], plain: Any) -> _Data:
+def read_plain(kind: Type[_Data], plain: object) -> _Data:
     """Make a dataclass of plain data; raises PortingError V004 where a type is wrong."""
     try:
         return plain_data.read_plain(kind, plain)
@@ -70,7 +70,7 @@ def read_file(path: _Path, *, version: int) -> Any:
     return content["certificate"]
 
 
-def _check_version(name: str, found: Any, own: int) -> None:
+def _check_version(name: str, found: object, own: int) -> None:
     if type(found) is int and found == own:
         return
     is_newer = type(found) is int and found > own
@@ -85,7 +85,7 @@ def _refuse_file(fault: str, note: str) -> NoReturn:
     raise PortingError.of("V004", message=fault, notes=note, help=remedy) from None
 
 
-def _compute_checksum(plain: Any) -> str:
+def _compute_checksum(plain: object) -> str:
     text = json.dumps(plain, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 

@@ -14,11 +14,12 @@ from typing import Any, Dict, Iterable, Iterator, Mapping, Optional, Tuple
 
 import torch
 
+from porting.api.ported_model import PortedModel
 from porting.comparison import Tolerance
 from porting.diagnostics import PortingError, list_names, say_number
 from porting.structure import make_call_arguments
 from porting.verify.calls import Calls
-from porting.verify.certificate import KindVerdict, Measured, Verdict, align_kinds, describe_measured
+from porting.verify.certificate import KindVerdict, Measured, Verdict, align_kinds, describe_measured, find_earliest
 from porting.verify.inputs import refuse
 from porting.verify.judgement import FixedBand, Judgement, judge_runs
 from porting.verify.plain_runs import record_calls
@@ -34,7 +35,7 @@ _ROUNDINGS = 4 * torch.finfo(torch.float32).eps
 
 def compare_training(
     plain: PlainTraining,
-    ported: Any,
+    ported: PortedModel,
     steps: Iterable[Any],
     *,
     scheduler: Any = None,
@@ -120,7 +121,7 @@ def _find_allowed(plain: Record, tolerance: Tolerance, kind: str, step: int, nam
 # -- what cannot be compared -----------------------------------------------------------------------------------------
 
 
-def _check_pair(plain: PlainTraining, ported: Any, *, gradients: bool) -> None:
+def _check_pair(plain: PlainTraining, ported: PortedModel, *, gradients: bool) -> None:
     if plain.model is ported.model:
         refuse("both trainings have the same model", "take a `copy.deepcopy(model)` for one of them, with an optimizer")
     if not ported.training:
@@ -193,8 +194,7 @@ class TrainingComparison:
     @property
     def first(self) -> Optional[Measured]:
         """The difference where it begins: that of the earliest step, and there of the first kind of `KINDS`."""
-        found = [kind.first for kind in self.kinds if kind.first is not None]
-        return min(found, key=lambda difference: difference.step) if found else None
+        return find_earliest(self.kinds)
 
     def check(self) -> TrainingComparison:
         """Return this comparison if it holds; raise PortingError V001 with the worst differences otherwise."""
@@ -228,7 +228,7 @@ class TrainingComparison:
             yield f"{KINDS[self.first.kind]}"
 
 
-def _make_dict(items: Any) -> Dict[str, Any]:
+def _make_dict(items: Iterable[Tuple[str, Any]]) -> Dict[str, Any]:
     found: Dict[str, Any] = {name: value.value if isinstance(value, Verdict) else value for name, value in items}
     if "distance" in found:
         distance, scale = found["distance"], found["scale"]

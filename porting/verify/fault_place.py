@@ -12,6 +12,7 @@ from typing import Dict, Iterator, Optional, Sequence, Tuple
 import torch
 
 from porting.support.host_state import keep_streams, seed_streams
+from porting.verify import fault_location
 from porting.verify.calls import Calls
 from porting.verify.certificate import Curves, Location, Measured
 from porting.verify.inputs import PortMaker
@@ -45,10 +46,6 @@ def find_place(
     a ratio stays. A port of the user's must be in its first state, and is not afterwards. Raises CaptureError C009
     where torch is too old to capture.
     """
-    # it captures steps, for which the torch of a machine with IPUs may be too old: C009
-    from porting.verify.fault_location.location import locate_fault
-    from porting.verify.fault_location.reproduction import without_idle_reproduction
-
     ported = maker.make()
     per_call = ported.model.options.device_iterations
     is_after = first.kind in _AFTERWARDS
@@ -58,7 +55,7 @@ def find_place(
         seed_streams(seed)
         record_port(ported, theirs[:number], Record())
         call = theirs[min(number, len(theirs) - 1)]
-        found = locate_fault(
+        found = fault_location.locate_fault(
             plain,
             ported.model,
             [call],
@@ -69,7 +66,7 @@ def find_place(
         )
     if not maker.is_given:
         ported.model.destroy()
-    return None if found is None else without_idle_reproduction(found)
+    return None if found is None else fault_location.without_idle_reproduction(found)
 
 
 def _list_ratios(kind: str, plain: Record, ported: Record) -> Iterator[Tuple[int, Dict[str, float]]]:

@@ -13,6 +13,7 @@ from porting.analysis.half_precision import MeasuredModule, advise_loss_scaling
 from porting.comparison import largest_difference
 from porting.comparison.tensors import distance_of
 from porting.diagnostics import list_names
+from porting.model_copies import keep_buffers
 
 from .certificate import Curves, KindVerdict, PrecisionVerdict, Verdict
 from .half_rounding import HalfRule, half_rounding
@@ -116,17 +117,13 @@ def _find_fitting(gradients: Mapping[str, torch.Tensor], rule: HalfRule) -> floa
 def _add_gradients(training: PlainTraining, batches: Sequence[MicroBatch], rule: HalfRule) -> Dict[str, torch.Tensor]:
     """Return the sums of the gradients of `batches` at the weights as they are."""
     model = training.model
-    buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
-    with torch.random.fork_rng(devices=[]), half_rounding(training, rule) as rounded:
+    with keep_buffers(model), torch.random.fork_rng(devices=[]), half_rounding(training, rule) as rounded:
         loss_of = make_loss_function(rounded)
         for args, kwargs in batches:
             loss_of(*args, **kwargs).backward()
     found = {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}
     for weight in model.parameters():
         weight.grad = None
-    with torch.no_grad():
-        for name, buffer in model.named_buffers():
-            buffer.copy_(buffers[name])
     return found
 
 

@@ -98,7 +98,7 @@ def _exchange_forward(model: nn.Module, dtype: torch.dtype, undone: ExitStack) -
     own, former = model.forward, model.__dict__.get("forward")
 
     @functools.wraps(own)
-    def forward(*args: Any, **kwargs: Any) -> Any:
+    def forward(*args: object, **kwargs: object) -> Any:
         if dtype is torch.bfloat16:
             # casts that autocast keeps would be those of an earlier step's weights
             with torch.autocast("cpu", dtype=dtype, cache_enabled=False):
@@ -141,7 +141,7 @@ def _scale_losses(training: PlainTraining, scaling: float, undone: ExitStack) ->
     for weight in {id(weight): weight for weight in trained if weight.requires_grad}.values():
         undone.callback(weight.register_hook(lambda gradient: gradient * factors[0] if factors else None).remove)
 
-    def compute_loss(_model: nn.Module, *args: Any, **kwargs: Any) -> torch.Tensor:
+    def compute_loss(_model: nn.Module, *args: object, **kwargs: object) -> torch.Tensor:
         return _ScaleGradient.apply(loss_of(*args, **kwargs), scaling, factors)
 
     return replace(training, compute_loss=compute_loss)
@@ -151,7 +151,7 @@ def _store_in_half(training: PlainTraining, undone: ExitStack, draws: Optional[t
     """Keep the values of weights, in float32, such as float16 can hold, and the buffers in float16 itself."""
     model = training.model
 
-    def round_weights(*_step: Any) -> None:
+    def round_weights(*_step: object) -> None:
         with torch.no_grad():
             for weight in model.parameters():
                 if weight.dtype is torch.float32:
@@ -176,7 +176,7 @@ def _widen_buffer(registry: MutableMapping[str, Any], name: str, own: torch.Tens
 # -- casts -------------------------------------------------------------------------------------------------------------
 
 
-def cast(value: Any, dtype: torch.dtype) -> Any:
+def cast(value: object, dtype: torch.dtype) -> Any:
     """Cast the floating-point tensors inside a value.
 
     >>> cast((torch.ones(1), torch.tensor(1)), torch.float16)
@@ -216,7 +216,7 @@ class _LookUp:
     def __init__(self, half: Dict[str, torch.Tensor], dtype: torch.dtype) -> None:
         self._half, self._dtype = half, dtype
 
-    def __call__(self, module: nn.Module, _args: Any, output: Any) -> Any:
+    def __call__(self, module: nn.Module, _args: object, output: object) -> Any:
         _put_into(module, self._half)
         return cast(output, self._dtype)
 

@@ -8,7 +8,7 @@ import math
 import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Callable, Iterator, List, NoReturn, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Iterable, Iterator, List, NoReturn, Optional, Sequence, Set, Tuple
 
 import torch
 from torch import nn
@@ -44,7 +44,7 @@ _DEFAULT_RATE = 0.01
 
 
 def make_training(
-    model: Any, loss: Any = None, optimizer: Any = None, scheduler: Any = None, **settings: Any
+    model: object, loss: object = None, optimizer: Any = None, scheduler: Any = None, **settings: Any
 ) -> PlainTraining:
     """Put together what plain PyTorch trains; nothing that was given is changed, now or later."""
     if isinstance(model, PlainTraining):
@@ -157,7 +157,7 @@ class Inputs:
     note: str = ""
 
 
-def collect_inputs(source: Any, ported: PortedTraining, num_calls: int, *, seed: int) -> Inputs:
+def collect_inputs(source: object, ported: PortedTraining, num_calls: int, *, seed: int) -> Inputs:
     """Collect the batches of `num_calls` calls for both sides, each from its own loader.
 
     `source` is one combined batch, which is repeated, a list of them, or a loader, which is gone through again and
@@ -185,7 +185,7 @@ def collect_inputs(source: Any, ported: PortedTraining, num_calls: int, *, seed:
     return Inputs(repeated, repeated if theirs is calls else theirs.repeat(num_calls), note)
 
 
-def _load_twice(source: Any, ported: PortedTraining, num_calls: int, seed: int) -> Tuple[Calls, Calls]:
+def _load_twice(source: DataLoader, ported: PortedTraining, num_calls: int, seed: int) -> Tuple[Calls, Calls]:
     options = ported.model.options
     size = options.micro_batch if options.micro_batch > 1 else source.batch_size
     ours = _collect_from(source, lambda: _JoinedLoader(source, size, options.micro_batches_per_call), num_calls, seed)
@@ -196,11 +196,11 @@ def _load_twice(source: Any, ported: PortedTraining, num_calls: int, seed: int) 
     return ours, (ours if _are_same(ours, theirs) else theirs)
 
 
-def _make_loader(source: Any, ported: PortedTraining) -> Any:
+def _make_loader(source: object, ported: PortedTraining) -> Any:
     return ported.model.dataloader(source) if type(source) is DataLoader else source
 
 
-def _load_here(loader: Any) -> Any:
+def _load_here(loader: DataLoader) -> Any:
     """Return a loader like this one that loads in this process."""
     own = copy.copy(loader)
     own.num_workers, own.timeout = 0, 0
@@ -210,7 +210,7 @@ def _load_here(loader: Any) -> Any:
 class _JoinedLoader:
     """Epochs of a loader whose batches are joined to those of calls; each begins as the loader's own does."""
 
-    def __init__(self, loader: Any, batch_size: Optional[int], num_joined: int) -> None:
+    def __init__(self, loader: DataLoader, batch_size: Optional[int], num_joined: int) -> None:
         self._loader, self._batch_size, self._num_joined = loader, batch_size, num_joined
 
     def __iter__(self) -> Iterator[Any]:
@@ -225,7 +225,7 @@ class _JoinedLoader:
             refuse(f"the loader's batches cannot be joined to one of a call: {error}", "pad all of them to one size")
 
 
-def _collect_from(source: Any, make_loader: Callable[[], Any], num_calls: int, seed: int) -> Calls:
+def _collect_from(source: object, make_loader: Callable[[], Any], num_calls: int, seed: int) -> Calls:
     """Collect the batches of a loader; the random streams, and those in `source`, are as before afterwards."""
     before = read_streams(source)
     try:
@@ -235,7 +235,7 @@ def _collect_from(source: Any, make_loader: Callable[[], Any], num_calls: int, s
         set_streams(before, source)
 
 
-def _take_calls(loader: Any, num_calls: int) -> Calls:
+def _take_calls(loader: Iterable[Any], num_calls: int) -> Calls:
     calls: List[MicroBatch] = []
     ends: Set[int] = set()
     size = 0
@@ -257,7 +257,7 @@ def _are_same(ours: Calls, theirs: Calls) -> bool:
     return len(ours) == len(theirs) and all(map(have_same_tensors, ours, theirs))
 
 
-def _go_round(loader: Any) -> Iterator[Tuple[Any, bool]]:
+def _go_round(loader: Iterable[Any]) -> Iterator[Tuple[Any, bool]]:
     """Go through a loader again and again, but only once through what cannot be gone through again.
 
     With each batch it is told whether it is the first of an epoch.
@@ -272,7 +272,7 @@ def _go_round(loader: Any) -> Iterator[Tuple[Any, bool]]:
             return
 
 
-def _is_one_batch(source: Any) -> bool:
+def _is_one_batch(source: object) -> bool:
     if isinstance(source, (torch.Tensor, tuple, dict)):
         return True
     return isinstance(source, list) and all(isinstance(item, torch.Tensor) for item in source)
@@ -286,7 +286,7 @@ def refuse(fault: str, remedy: str) -> NoReturn:
 # -- samples -----------------------------------------------------------------------------------------------------------
 
 
-def compare_samples(source: Any, ported: PortedTraining, calls: Calls, theirs: Calls) -> Iterator[Measured]:
+def compare_samples(source: object, ported: PortedTraining, calls: Calls, theirs: Calls) -> Iterator[Measured]:
     """Compare the batches of both sides, and count what an epoch of a loader drops and repeats on each."""
     if theirs is not calls:
         step = ported.model.options.device_iterations
@@ -306,7 +306,7 @@ def _compare_call(one: MicroBatch, other: MicroBatch, step: int) -> Measured:
     return Measured("samples", "batch", step, math.inf if wrong else 0.0, 0.0, 0.0, note)
 
 
-def _compare_epochs(plain: DataLoader, ported: DataLoader, options: Any) -> Iterator[Measured]:
+def _compare_epochs(plain: DataLoader, ported: DataLoader, options: PortOptions) -> Iterator[Measured]:
     size = plain.batch_size or 1
     per_call = (
         options.samples_per_call

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 from porting.comparison.sketches import Sketch, distance_of_sketches
 from porting.diagnostics import say_number
-from porting.verify.certificate import KindVerdict, Measured, PrecisionVerdict, Verdict, describe_measured
+from porting.verify.certificate import (
+    KindVerdict,
+    Measured,
+    PrecisionVerdict,
+    Verdict,
+    describe_measured,
+    find_earliest,
+)
 from porting.verify.certificate_file import match_losses
 from porting.verify.noise_band import NoiseBand
 from porting.verify.optimizer_settings import compare_settings
@@ -19,6 +27,7 @@ __all__ = [
     "Band",
     "FixedBand",
     "Judgement",
+    "compare_tensors",
     "decide_verdict",
     "describe_form",
     "find_first",
@@ -45,6 +54,7 @@ _NOTHING = {
     "fresh process": "`porting verify PROGRAM:FUNCTION` resumes in a process of its own",
 }
 _AT_START = ("parameter", "buffer")
+_RETURNED = ("output", "evaluation")
 
 
 class FixedBand(NamedTuple):
@@ -135,7 +145,7 @@ def judge_runs(plain: Record, ported: Record, band: Band, *, loss_factor: float 
         factors = band.find_factors(ported, kind)
         for step in plain.list_steps("parameter" if kind == "update" else kind):
             if step < end and (step or kind in _AT_START):
-                judgement.add(_compare_tensors(plain, ported, band, kind, step, factors))
+                judgement.add(compare_tensors(plain, ported, band, kind, step, factors=factors))
     return judgement
 
 
@@ -146,8 +156,7 @@ def list_outside(judgement: Judgement) -> List[Measured]:
 
 def find_first(judgement: Judgement) -> Optional[Measured]:
     """Return what lies outside where it begins: in the earliest step, and there the kind that comes first."""
-    firsts = (kind.first for kind in judgement.list_verdicts() if kind.first is not None)
-    return min(firsts, key=lambda one: one.step, default=None)
+    return find_earliest(judgement.list_verdicts())
 
 
 def decide_verdict(
@@ -223,14 +232,21 @@ def _compare_rates(plain: Record, ported: Record, end: int) -> Iterator[Measured
             yield Measured("learning rate", f"group {number}", step, abs(one - other), abs(one), band)
 
 
-def _compare_tensors(
-    plain: Record, ported: Record, band: Band, kind: str, step: int, factors: Mapping[Tuple[int, str], float]
+def compare_tensors(
+    plain: Record,
+    ported: Record,
+    band: Band,
+    kind: str,
+    step: int,
+    *,
+    factors: Mapping[Tuple[int, str], float] = MappingProxyType({}),
 ) -> Iterator[Measured]:
+    """Compare the tensors of a kind in a step; by `factors` is off what is off in the same way in many numbers."""
     ours, theirs = plain.find(kind, step), ported.find(kind, step)
     if not theirs and not _has_kind(ported, kind, step):
         return
     # a device may hold a count as a floating-point number
-    describe = describe_form if kind == "output" else _describe_shapes
+    describe = describe_form if kind in _RETURNED else _describe_shapes
     for name in {**ours, **theirs}:
         one, other = ours.get(name), theirs.get(name)
         if one is None or other is None:
@@ -240,8 +256,9 @@ def _compare_tensors(
         elif one.num_not_finite != other.num_not_finite:
             yield _measure_lost(kind, name, step, one, other, band)
         else:
-            # whole numbers are not rounded
-            allowed = band.find_band(kind, step, name) if one.kind in ("floating point", "complex") else 0.0
+            # whole numbers are not rounded, but what an evaluation counts or chooses may turn with rounding
+            is_exact = one.kind not in ("floating point", "complex") and kind != "evaluation"
+            allowed = 0.0 if is_exact else band.find_band(kind, step, name)
             distance = distance_of_sketches(one, other)
             factor = factors.get((step, name), 0.0)
             # so far may be what is off in the same way
@@ -274,9 +291,9 @@ def _measure_one_side(kind: str, name: str, step: int, plain: Optional[Sketch], 
     side = "plain PyTorch" if ported is None else "the port"
     if kind == "input":
         return Measured(kind, name, step, math.inf, present.norm, 0.0, f"only {side} changes it in place")
-    if not present.norm and not present.num_not_finite and kind not in _AT_START:
+    if not present.norm and not present.num_not_finite and kind not in (*_AT_START, "evaluation"):
         return Measured(kind, name, step, 0.0, 0.0, 0.0)
-    note = f"only {side} has it"
+    note = f"only {side} {'returns' if kind in _RETURNED else 'has'} it"
     return Measured(kind, name, step, math.inf, present.norm, 0.0, note)
 
 

@@ -47,7 +47,7 @@ class LoopState:
         return dict(_name_tensors("", self._made.state_dict()))
 
 
-def _name_tensors(prefix: str, value: Any) -> Iterator[Tuple[str, torch.Tensor]]:
+def _name_tensors(prefix: str, value: object) -> Iterator[Tuple[str, torch.Tensor]]:
     items = (
         value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, (list, tuple)) else ()
     )

@@ -7,7 +7,6 @@ that a device draws what plain PyTorch draws.
 
 from __future__ import annotations
 
-import functools
 import importlib
 import os
 import pickle
@@ -15,67 +14,44 @@ import runpy
 import signal
 import sys
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Protocol, Sequence, Tuple
 
 import torch
 from torch import nn
 
 from porting.comparison.sketches import Sketch, make_sketch
 from porting.diagnostics import Place, caller_place, find_raising_frame, take_first_line
+from porting.observe.training_programs import Run, Tensors, watch_calls, watch_program
 from porting.structure import flatten_tensors, map_tensors
 from porting.support.host_state import seed_streams, use_threads
 from porting.support.process import signal_with_parent
+from porting.verify.observation import Observation, ObservedTraining, Task
 from porting.verify.optimizer_settings import Settings, read_settings
-from porting.verify.plain_runs import PLAIN, Variant, join_outputs
+from porting.verify.plain_runs import join_outputs
 from porting.verify.records import Record, name_optimizer_state
 
-__all__ = ["Observation", "ObservedTraining", "Task", "main"]
+__all__ = ["main"]
 
+_Named = Sequence[Tuple[str, torch.Tensor]]
 _GRADIENT, _FLOATS = "Gradient___", "floating point"
 # PopTorch's numbers of the output modes that return the last losses, and all
 _LAST, _ALL = (0, 4), 2
 
 
-@dataclass(frozen=True)
-class Task:
-    """What is run and how: until an optimizer has made some steps, from a seed, rounded as `variant` says."""
+class _Executor(Protocol):
+    """What is looked at of an executor of PopTorch's."""
 
-    script: str
-    arguments: Sequence[str]
-    num_steps: int
-    seed: int
-    is_port: bool = False
-    variant: Variant = PLAIN
+    model: nn.Module
+    options: Any
+    _training: bool
+    _optimizer: object
 
+    def copyWeightsToHostIfNeeded(self) -> None:  # noqa: N802 - the vendor's spelling
+        """Bring the weights of the device to `model`."""
 
-@dataclass
-class ObservedTraining:
-    """What one optimizer trained, or one after the other; `shapes` are those of its parameters.
-
-    `rows` are a number for each sample of each tensor that its model was given, by step. `places` are the user's lines
-    of the loss and of the step; `micro_batches` those of a step. `eps` is that of the coarsest type of a parameter.
-    """
-
-    record: Record = field(default_factory=Record)
-    shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    rows: Dict[int, List[torch.Tensor]] = field(default_factory=dict)
-    places: Dict[str, Optional[Place]] = field(default_factory=dict)
-    steps_per_call: int = 1
-    micro_batches: int = 1
-    is_on_device: bool = False
-    draws: bool = False
-    eps: float = 0.0
-
-
-@dataclass
-class Observation:
-    """All trainings of a program in the order of their first steps, and what ended it, if that was an error."""
-
-    trainings: List[ObservedTraining] = field(default_factory=list)
-    error: str = ""
-    place: Optional[Place] = None
+    def getAnchoredTensor(self, name: str) -> torch.Tensor:  # noqa: N802 - the vendor's spelling
+        """Return what the last call has kept of a tensor."""
 
 
 class _EnoughStepsError(BaseException):
@@ -107,23 +83,17 @@ class _Observer:
 
     def install(self) -> None:
         """Take notes of all that trains in this process from now on."""
-        _put_around(nn.Module, "__call__", self._call_module)
-        _put_around(torch.autograd, "backward", self._run_backward)
-        for module in (torch.nn.utils, torch.nn.utils.clip_grad):
-            _put_around(module, "clip_grad_norm_", self._clip_gradients)
-        # not a hook of all optimizers, of which a port warns
-        wrap = torch.optim.Optimizer.profile_hook_step
-        make = staticmethod(lambda function: _make_wrapper(wrap(function), self._make_step))
-        torch.optim.Optimizer.profile_hook_step = make  # type: ignore[method-assign, assignment]
+        watch_program(self)
         if self._task.is_port:
             executor = importlib.import_module("poptorch").PoplarExecutor
-            _put_around(executor, "__call__", self._call_device)
-            _put_around(executor, "compile", self._run_inside)
-            _put_around(executor, "setOptimizer", self._hand_over)
+            watch_calls(executor, "__call__", self._call_device)
+            watch_calls(executor, "compile", self._run_inside)
+            watch_calls(executor, "setOptimizer", self._hand_over)
 
     # -- what the program calls ----------------------------------------------------------------------------------------
 
-    def _call_module(self, run: Any, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+    def call_module(self, run: Run, module: nn.Module, *args: object, **kwargs: object) -> Any:
+        """Run a model, and note what it was given; of an evaluation what it returns."""
         if self._depth or next(module.parameters(), None) is None:
             return run(module, *args, **kwargs)
         if not torch.is_grad_enabled():
@@ -145,7 +115,8 @@ class _Observer:
             if not nn.parameter.is_lazy(parameter):
                 self._first.setdefault(id(parameter), make_sketch(parameter))
 
-    def _run_backward(self, run: Any, tensors: Any, *args: Any, **kwargs: Any) -> Any:
+    def run_backward(self, run: Run, tensors: Tensors, *args: object, **kwargs: object) -> Any:
+        """Run a backward pass, and note its loss."""
         if not self._depth:
             losses = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
             self._losses.append(sum(float(loss.detach().double().sum()) for loss in losses))
@@ -153,13 +124,15 @@ class _Observer:
         with self._deeper_calls():
             return run(tensors, *args, **kwargs)
 
-    def _clip_gradients(self, run: Any, parameters: Any, max_norm: Any, *args: Any, **kwargs: Any) -> Any:
+    def clip_gradients(self, run: Run, parameters: Tensors, max_norm: float, *args: object, **kwargs: object) -> Any:
+        """Clip gradients, and keep them as they were."""
         owners = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
         self._norm = float(max_norm)
         self._unclipped.update((id(one), one.grad.detach().clone()) for one in owners if one.grad is not None)
         return run(owners, max_norm, *args, **kwargs)
 
-    def _make_step(self, run: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+    def make_step(self, run: Run, optimizer: torch.optim.Optimizer, *args: object, **kwargs: object) -> Any:
+        """Make a step, and note what it was made of and what it has left."""
         if self._is_stepping or self._depth:
             return run(optimizer, *args, **kwargs)
         self._end_script(id(optimizer))
@@ -174,7 +147,7 @@ class _Observer:
             self._note_step(optimizer)
         return result
 
-    def _call_device(self, run: Any, executor: Any, *args: Any, **kwargs: Any) -> Any:
+    def _call_device(self, run: Run, executor: _Executor, *args: object, **kwargs: object) -> Any:
         if self._depth:
             return run(executor, *args, **kwargs)
         if not executor._training:
@@ -190,26 +163,26 @@ class _Observer:
         self._note_call(executor, [*map(_number_rows, flatten_tensors((args, kwargs)))], returned)
         return returned
 
-    def _hand_over(self, run: Any, executor: Any, optimizer: Any) -> Any:
+    def _hand_over(self, run: Run, executor: _Executor, optimizer: torch.optim.Optimizer) -> Any:
         result = run(executor, optimizer)
         names = {id(parameter): name for name, parameter in executor.model.named_parameters()}
         rates = [float(group["lr"]) for group in optimizer.param_groups]
         self._handed[id(executor.model)] = rates, read_settings(optimizer, names)
         return result
 
-    def _run_evaluation(self, run: Any, *args: Any, **kwargs: Any) -> Any:
+    def _run_evaluation(self, run: Run, *args: object, **kwargs: object) -> Any:
         with self._deeper_calls(rounds=False):
             returned = run(*args, **kwargs)
         self._evaluated.append(map_tensors(lambda tensor: tensor.detach().clone(), returned))
         return returned
 
-    def _run_inside(self, run: Any, *args: Any, **kwargs: Any) -> Any:
+    def _run_inside(self, run: Run, *args: object, **kwargs: object) -> Any:
         with self._deeper_calls(rounds=False):
             return run(*args, **kwargs)
 
     # -- notes ---------------------------------------------------------------------------------------------------------
 
-    def _note_step(self, optimizer: Any) -> None:
+    def _note_step(self, optimizer: torch.optim.Optimizer) -> None:
         if id(optimizer) not in self._trainings:
             self._begin_host_training(optimizer)
         self.keep_evaluation()
@@ -229,7 +202,7 @@ class _Observer:
         rows = [rows for module, rows in self._inputs if module is self._inputs[0][0]]
         self._note_rest(training, step, [torch.cat(parts) for parts in zip(*rows)])
 
-    def _note_call(self, executor: Any, rows: List[torch.Tensor], returned: Any) -> None:
+    def _note_call(self, executor: _Executor, rows: List[torch.Tensor], returned: object) -> None:
         self.keep_evaluation()
         _owner, training, model = self._trainings[id(executor.model)]
         record, options = training.record, executor.options
@@ -277,21 +250,21 @@ class _Observer:
         if evaluated:
             steps.keep("evaluation", steps.num_steps, join_outputs(evaluated))
 
-    def _keep_settings(self, training: ObservedTraining, step: int, settings: Settings, named: Any) -> None:
+    def _keep_settings(self, training: ObservedTraining, step: int, settings: Settings, named: _Named) -> None:
         types = {name: one.dtype for name, one in named}
         training.eps = max(torch.finfo(types[name]).eps for name in settings) if settings else training.eps
         training.record.settings[step] = {
             name: {**own, "type": str(types[name]).replace("torch.", "")} for name, own in settings.items()
         }
 
-    def _begin_host_training(self, optimizer: Any) -> None:
+    def _begin_host_training(self, optimizer: torch.optim.Optimizer) -> None:
         own = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
         found = [module for module in self._modules.values() if own & {*map(id, module.parameters())}]
         inner = {id(part) for module in found for part in module.modules() if part is not module}
         outer = [module for module in found if id(module) not in inner]
         self._begin_training(optimizer, outer[0] if len(outer) == 1 else nn.ModuleList(outer))
 
-    def _begin_training(self, owner: Any, model: nn.Module) -> ObservedTraining:
+    def _begin_training(self, owner: object, model: nn.Module) -> ObservedTraining:
         first = {name: self._first[id(one)] for name, one in model.named_parameters() if id(one) in self._first}
         shapes = {name: sketch.shape for name, sketch in first.items()}
         # after a restart the training goes on with another optimizer, and maybe with another model like it
@@ -332,14 +305,6 @@ class _Observer:
                 self._stream = now
 
 
-def _make_wrapper(own: Any, around: Callable[..., Any]) -> Any:
-    return functools.wraps(own)(lambda *args, **kwargs: around(own, *args, **kwargs))
-
-
-def _put_around(owner: Any, name: str, around: Callable[..., Any]) -> None:
-    setattr(owner, name, _make_wrapper(getattr(owner, name), around))
-
-
 def _number_rows(tensor: torch.Tensor) -> torch.Tensor:
     """Return a number for each row of a tensor, which tells it from others."""
     rows = tensor.detach().cpu().double().reshape(tensor.shape[0] if tensor.dim() else 1, -1)
@@ -347,7 +312,7 @@ def _number_rows(tensor: torch.Tensor) -> torch.Tensor:
     return rows @ (weights + 0.5)
 
 
-def _find_losses(returned: Any) -> List[float]:
+def _find_losses(returned: object) -> List[float]:
     """Return the losses among what a device call has returned: the last of its shortest results."""
     flat = [one for one in flatten_tensors(returned) if one.is_floating_point() and one.dim() <= 1]
     least = min((one.numel() for one in flat), default=0)

@@ -115,15 +115,16 @@ def _name_class(optimizer: torch.optim.Optimizer) -> str:
     return type(optimizer).__name__
 
 
-def read_setting(value: Any) -> Any:
+def read_setting(value: object) -> Any:
     """Return a setting as numbers, a truth or a tuple of numbers; what is neither stays as it is."""
     if isinstance(value, (tuple, list)):
         return tuple(float(item) for item in value)
-    is_number = isinstance(value, (int, float, torch.Tensor)) and not isinstance(value, bool)
-    return float(value) if is_number else value
+    if isinstance(value, bool) or not isinstance(value, (int, float, torch.Tensor)):
+        return value
+    return float(value)
 
 
-def are_same_settings(one: Any, other: Any) -> bool:
+def are_same_settings(one: object, other: object) -> bool:
     """Tell whether two values of a setting are one, but for the digits that a device does not hold.
 
     >>> are_same_settings((0.9, 0.999), (0.9, 0.9990000001)), are_same_settings(1, "1")
@@ -138,7 +139,7 @@ def are_same_settings(one: Any, other: Any) -> bool:
     return type(one) is not torch.Tensor is not type(other) and bool(one == other)
 
 
-def say_setting(value: Any) -> str:
+def say_setting(value: object) -> str:
     """Say a setting in few words.
 
     >>> say_setting((0.9, 0.999)), say_setting(1e-8)

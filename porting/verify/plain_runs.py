@@ -197,7 +197,7 @@ def join_named(each: Sequence[Mapping[str, torch.Tensor]]) -> Dict[str, torch.Te
     return joined
 
 
-def name_outputs(returned: Any) -> Iterator[Tuple[str, torch.Tensor]]:
+def name_outputs(returned: object) -> Iterator[Tuple[str, torch.Tensor]]:
     """Name the tensors that a model returned by their places: "output 0", or by the keys of mappings.
 
     >>> [name for name, _tensor in name_outputs({"logits": torch.ones(1), "states": (torch.ones(1),)})]
@@ -249,6 +249,5 @@ def _vary_batch(batch: MicroBatch, variant: Variant, generator: torch.Generator)
     return map_tensors(permute, args), map_tensors(permute, kwargs)
 
 
-def _make_double(value: Any) -> Any:
-    is_float = isinstance(value, torch.Tensor) and value.is_floating_point()
-    return value.double() if is_float else value
+def _make_double(value: object) -> Any:
+    return value.double() if isinstance(value, torch.Tensor) and value.is_floating_point() else value

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any, Callable, NamedTuple, Optional
+from typing import Callable, NamedTuple, Optional, Sequence
 
 import torch
 from torch import nn
 
 from porting.comparison.sketches import distance_of_sketches
+from porting.options import PortOptions
 from porting.support.host_state import keep_streams, seed_streams
 from porting.torch_insides.modules import BATCH_NORMS
 from porting.verify.calls import Calls
@@ -21,7 +22,7 @@ from porting.verify.plain_training import Grouping, MicroBatch, PlainRun, PlainT
 from porting.verify.records import Record, Sketches, sketch_all
 from porting.verify.runs import Runs
 
-__all__ = ["Comparison", "PlainSide", "choose_comparison"]
+__all__ = ["HOPELESS", "Comparison", "PlainSide", "choose_comparison", "look_closer", "round_again"]
 
 # relative: what a sum of micro-batches may differ by from one large batch, and what other statistics are far above
 _SAME = 1e-3
@@ -29,8 +30,11 @@ _SAME = 1e-3
 _MOST_DOUBLED = 128 << 20
 # Of the first loss: what a run that computes the same may differ by.
 _SAME_LOSS = 1e-2
-# What no rounding explains, so that it need not be looked at more closely.
-_HOPELESS, _HOPELESS_IN_HALF = 1e5, 300.0
+HOPELESS = (1e5, 1e5)
+"""How many times its band something is off that no rounding explains, for each further run."""
+
+# of a few runs none may do what many do
+_HOPELESS_IN_HALF = tuple(300.0 / number for number in range(1, 9))
 _UNITS = {
     "float32": torch.finfo(torch.float32).eps,
     "float16": torch.finfo(torch.float16).eps,
@@ -38,10 +42,10 @@ _UNITS = {
     "bfloat16": torch.finfo(torch.bfloat16).eps,
 }
 _NUM_REPEATED_CALLS = 2
-_CHANGED_UNITS, _RESCUE_UNITS, _NUM_RESCUES = 2.0, 4.0, 2
+_CHANGED_UNITS, _RESCUE_UNITS = 2.0, 4.0
 # of a run that is rounded to half precision, as a multiple of a plain one
 _HALF_COST = 3.0
-_NUM_ROUNDED_CALLS, _NUM_HALF_RUNS, _NUM_HALF_RESCUES = 2, 3, 8
+_NUM_ROUNDED_CALLS, _NUM_HALF_RUNS = 2, 3
 
 
 class Comparison(NamedTuple):
@@ -62,7 +66,7 @@ class _Tried(NamedTuple):
     draws: bool
 
 
-def choose_comparison(training: PlainTraining, batch: MicroBatch, options: Any, *, seed: int) -> Comparison:
+def choose_comparison(training: PlainTraining, batch: MicroBatch, options: PortOptions, *, seed: int) -> Comparison:
     """Find out whether a step over one large batch is what the micro-batches of a step stand for.
 
     It is tried with a step of each: equal gradients and outputs mean that no module and no loss looks at more than one
@@ -122,6 +126,27 @@ def _say_why(model: nn.Module) -> str:
     return "the loss of a large batch is not that of its parts, as with a mean over what is not ignored"
 
 
+def look_closer(
+    judge: Callable[[], Judgement], round_otherwise: Callable[[int, Judgement], bool], hopeless: Sequence[float]
+) -> Judgement:
+    """Judge two runs, and again with one more that `round_otherwise` makes as long as something is outside.
+
+    There is one for each of `hopeless`: how many times its band something is off that no further run would bring back.
+    """
+    judgement = judge()
+    for number, most in enumerate(hopeless):
+        first = find_first(judgement)
+        if first is None or first.factor > most or not round_otherwise(number, judgement):
+            break
+        judgement = judge()
+    return judgement
+
+
+def round_again(seed: int, unit: float) -> Variant:
+    """Return the run that is made where something is outside: weights and operators are rounded at random."""
+    return Variant("rounded at random", changes_bits=seed, rounding=seed, size=_RESCUE_UNITS * unit)
+
+
 class PlainSide:
     """Runs of one plain training: as it is, rounded otherwise, and in more digits.
 
@@ -134,7 +159,7 @@ class PlainSide:
         runs: Runs,
         comparison: Comparison,
         rule: Optional[HalfRule],
-        options: Any,
+        options: PortOptions,
         *,
         seed: int,
         stream: Optional[torch.Tensor],
@@ -179,24 +204,17 @@ class PlainSide:
 
     def judge_closely(self, calls: Calls) -> Judgement:
         """Judge the port's run; look more closely at what is outside: round every operator otherwise, up to there."""
-        judgement, is_half = self.runs.judge(), self.rule is not None
-        for number in range(_NUM_HALF_RESCUES if is_half else _NUM_RESCUES):
-            first = find_first(judgement)
-            # of a few runs none may do what many do
-            if first is None or first.factor > (_HOPELESS_IN_HALF / (1 + number) if is_half else _HOPELESS):
-                break
+
+        def round_otherwise(number: int, judgement: Judgement) -> bool:
             last = -(-max(one.step for one in list_outside(judgement)) // self._steps_per_call)
-            seed, size = 11 + number, _RESCUE_UNITS * self.runs.unit
-            variant = Variant("rounded at random", changes_bits=seed, rounding=seed, size=size)
-            if is_half:
-                # a few runs may all miss what only some do, such as a unit that rounding switches on
-                variant = self._round_half(seed)
-                if number == 0 and self.runs.reference is not None:
-                    self.runs.others.append(self.runs.reference)
-            if not self._try_run(calls[:last], variant):
-                break
-            judgement = self.runs.judge()
-        return judgement
+            if self.rule is None:
+                return self._try_run(calls[:last], round_again(11 + number, self.runs.unit))
+            # a few runs may all miss what only some do, such as a unit that rounding switches on
+            if number == 0 and self.runs.reference is not None:
+                self.runs.others.append(self.runs.reference)
+            return self._try_run(calls[:last], self._round_half(11 + number))
+
+        return look_closer(self.runs.judge, round_otherwise, HOPELESS if self.rule is None else _HOPELESS_IN_HALF)
 
     # -- runs ----------------------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Opt
 import torch
 from torch import nn
 
+from porting.options import PortOptions
 from porting.structure import map_tensors
 from porting.verify.calls import MicroBatch
 from porting.verify.reference_loss import make_loss_function
@@ -152,7 +153,7 @@ class Grouping:
         return 1 if self.is_large else self.replicas
 
     @classmethod
-    def of(cls, options: Any) -> Grouping:
+    def of(cls, options: PortOptions) -> Grouping:
         """Return how a port with these options makes its steps."""
         return cls(options.device_iterations, options.accumulation * options.replicas, options.replicas)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Dict
 
 import torch
 from torch import nn
@@ -26,7 +26,7 @@ class PortReading:
         """Read the loss and its settings; the model is that of each call."""
         self._training = training
 
-    def __call__(self, model: nn.Module, *args: Any, **kwargs: Any) -> torch.Tensor:
+    def __call__(self, model: nn.Module, *args: object, **kwargs: object) -> torch.Tensor:
         """Run `model` and compute its loss."""
         own = self._training
         wrapped = LossInForward(
@@ -41,7 +41,7 @@ class PortReading:
         loss: torch.Tensor = wrapped.loss_of(wrapped(*args, **kwargs))
         return loss
 
-    def __deepcopy__(self, memo: Any) -> PortReading:
+    def __deepcopy__(self, memo: Dict[int, Any]) -> PortReading:
         """Copy the loss alone, together with what is copied beside it: the model is given to each call."""
         loss = copy.deepcopy(self._training.loss, memo)
         return PortReading(replace(self._training, loss=loss))

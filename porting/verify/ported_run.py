@@ -10,6 +10,8 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tupl
 import torch
 from torch import nn
 
+from porting.api.ported_model import PortedModel
+from porting.options import PortOptions
 from porting.support.host_state import keep_streams, seed_streams
 from porting.verify.calls import Calls
 from porting.verify.loop_parts import LoopWork
@@ -61,12 +63,12 @@ class PortedTraining:
         return LoopWork(self.model.model, optimizer, self.schedulers, *own)
 
 
-def can_match_streams(model: Any) -> bool:
+def can_match_streams(model: PortedModel) -> bool:
     """Tell whether a port draws the random numbers that plain PyTorch draws: the simulator has torch's generator."""
     return bool(model.port.backend.is_simulator)
 
 
-def find_stream(model: Any) -> Optional[torch.Tensor]:
+def find_stream(model: PortedModel) -> Optional[torch.Tensor]:
     """Return the state of the random stream that a port will draw from, as torch's CPU generator has it.
 
     None where it begins with the host's, which is so for a fresh port without a seed, or where it cannot be known.
@@ -135,7 +137,7 @@ def record_port(ported: PortedTraining, calls: Calls, record: Record, *, is_each
             end_call(work, losses, options, ends_epoch=calls.ends_epoch(place))
 
 
-def end_call(work: LoopWork, losses: Sequence[float], options: Any, *, ends_epoch: bool) -> None:
+def end_call(work: LoopWork, losses: Sequence[float], options: PortOptions, *, ends_epoch: bool) -> None:
     """Do what follows a call whose losses are known, of each of its steps those that are."""
     size = len(losses) // options.device_iterations
     for number in range(options.device_iterations):
@@ -151,7 +153,7 @@ def make_call(ported: PortedTraining, args: Sequence[Any], kwargs: Dict[str, Any
     return ported.model(*args, **kwargs)
 
 
-def _note_losses(record: Record, losses: List[float], step: int, options: Any) -> None:
+def _note_losses(record: Record, losses: List[float], step: int, options: PortOptions) -> None:
     """Keep the losses of a call by step; those of some micro-batches alone belong to the last one."""
     per_call, count = options.device_iterations, options.micro_batches_per_call
     for number in range(1, per_call + 1):
@@ -164,12 +166,12 @@ def _note_losses(record: Record, losses: List[float], step: int, options: Any) -
         record.losses[step + per_call] = losses
 
 
-def name_ported_state(model: Any) -> Dict[str, torch.Tensor]:
+def name_ported_state(model: PortedModel) -> Dict[str, torch.Tensor]:
     """Return the state of a port's optimizer as torch would have it, by the names of its slots and parameters."""
     return name_optimizer_state(model.optimizer_state_dict(), model.port_optimizer.require_users(), model.model)
 
 
-def find_outputs(model: Any, returned: Any) -> Optional[Dict[str, torch.Tensor]]:
+def find_outputs(model: PortedModel, returned: object) -> Optional[Dict[str, torch.Tensor]]:
     """Find what the model returned in what a call of the port returned, of the call's first step.
 
     None where the port does not return all of it.
@@ -181,12 +183,12 @@ def find_outputs(model: Any, returned: Any) -> Optional[Dict[str, torch.Tensor]]
     return join_named([{name: _take_first_step(tensor, options) for name, tensor in named}])
 
 
-def _take_first_step(tensor: torch.Tensor, options: Any) -> torch.Tensor:
+def _take_first_step(tensor: torch.Tensor, options: PortOptions) -> torch.Tensor:
     return tensor.chunk(options.device_iterations)[0].detach() if tensor.dim() else tensor.detach()
 
 
 @contextmanager
-def _watch_settings(model: Any) -> Iterator[List[Tuple[List[float], Settings]]]:
+def _watch_settings(model: PortedModel) -> Iterator[List[Tuple[List[float], Settings]]]:
     """List the learning rates and all settings that the device had in each training call.
 
     They are what the executor was handed last; what the optimizer on the host says need not be what the device has.
@@ -199,7 +201,7 @@ def _watch_settings(model: Any) -> Iterator[List[Tuple[List[float], Settings]]]:
         executor = model.device_executor
         hand_over = executor.setOptimizer
 
-        def note_settings(optimizer: Any) -> Any:
+        def note_settings(optimizer: torch.optim.Optimizer) -> Any:
             result = hand_over(optimizer)
             device[:] = [_read_device(model, optimizer)]
             return result
@@ -208,7 +210,7 @@ def _watch_settings(model: Any) -> Iterator[List[Tuple[List[float], Settings]]]:
         device[:] = [_read_device(model, model.optimizer)]
         watched.append((executor, hand_over))
 
-    def note_call(_model: Any, _args: Tuple[Any, ...], _returned: Any) -> None:
+    def note_call(_model: object, _args: Tuple[Any, ...], _returned: object) -> None:
         if model.training:
             # a loop may have it compiled anew, with the optimizer as it is then
             if not watched or watched[-1][0] is not model.device_executor:
@@ -226,6 +228,6 @@ def _watch_settings(model: Any) -> Iterator[List[Tuple[List[float], Settings]]]:
             executor.setOptimizer = hand_over
 
 
-def _read_device(model: Any, optimizer: Any) -> Tuple[List[float], Settings]:
+def _read_device(model: PortedModel, optimizer: torch.optim.Optimizer) -> Tuple[List[float], Settings]:
     names = {id(parameter): name for name, parameter in model.port.wrapped.named_parameters()}
     return [float(group["lr"]) for group in optimizer.param_groups], read_settings(optimizer, names)

@@ -12,7 +12,7 @@ from porting.diagnostics import say_number
 from porting.verify.certificate import Measured
 from porting.verify.judgement import Judgement, list_outside
 from porting.verify.noise_band import describe_repetition
-from porting.verify.observed_program import Observation, ObservedTraining
+from porting.verify.observation import Observation, ObservedTraining
 from porting.verify.records import Record
 from porting.verify.runs import Runs
 

@@ -20,9 +20,10 @@ from porting.run import is_simulated, simulated_environment, vendor_environment
 from porting.support.bound_process import describe_exit, make_environment
 from porting.verify.certificate import Certificate, Location, Measured
 from porting.verify.compare import KINDS
-from porting.verify.judgement import STOPPED, find_first
-from porting.verify.observed_program import Observation, Task
+from porting.verify.judgement import STOPPED, Judgement, find_first
+from porting.verify.observation import Observation, Task
 from porting.verify.plain_runs import PLAIN, Variant
+from porting.verify.plain_side import HOPELESS, look_closer, round_again
 from porting.verify.program_comparison import ProgramComparison
 from porting.verify.records import find_phase
 from porting.verify.runs import find_smallest_fault
@@ -32,7 +33,6 @@ __all__ = ["ProgramPair", "ProgramRuns", "start_process", "verify_programs"]
 
 _SHOWN_LINES = 5
 _START = "from porting.verify.observed_program import main; main()"
-_UNITS, _NUM_RESCUES, _HOPELESS = 4.0, 2, 1e5
 _OF_PARAMETERS = ("gradient", "update", "parameter", "buffer")
 
 
@@ -100,18 +100,16 @@ def verify_programs(
     comparison.add_runs(rounded)
     if unequal:
         missing.append(f"the training is another one each time that plain PyTorch runs it: {unequal}")
-    judgement, is_stopped = comparison.judge(), False
+
+    def round_otherwise(number: int, _judgement: Judgement) -> bool:
+        comparison.add_runs(*runs.run_plain(num_made, round_again(1 + number, comparison.runs.unit)))
+        return True
+
+    is_stopped = False
     try:
-        for number in range(1, 1 + _NUM_RESCUES):
-            first = find_first(judgement)
-            if first is None or first.factor > _HOPELESS:
-                break
-            size = _UNITS * comparison.runs.unit
-            variant = Variant("rounded at random", changes_bits=1 + number, rounding=number, size=size)
-            comparison.add_runs(*runs.run_plain(num_made, variant))
-            judgement = comparison.judge()
+        judgement = look_closer(comparison.judge, round_otherwise, HOPELESS)
     except KeyboardInterrupt:
-        is_stopped = True
+        judgement, is_stopped = comparison.judge(), True
     if any(comparison.list_missing()):
         judgement.leave_out_drawn("random numbers are drawn for other micro-batches")
     reasons = _list_reasons(ported).items()

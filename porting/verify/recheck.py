@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Dict, Iterator, List, Mapping, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Tuple
 
 from porting.diagnostics import PortingError
 from porting.support.plain_data import make_plain
@@ -116,7 +116,7 @@ def _read_bands(certificate: Certificate) -> Dict[Tuple[str, int, str], float]:
     return _read_part(certificate, read)
 
 
-def _read_part(certificate: Certificate, read: Any) -> Any:
+def _read_part(certificate: Certificate, read: Callable[[Mapping[str, Any]], Any]) -> Any:
     try:
         return read(certificate.record)
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, OverflowError) as error:

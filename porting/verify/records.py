@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from porting.comparison.sketches import Sketch, make_sketch
+from porting.observe.watcher import StepState
 from porting.verify.loop_parts import LoopState
 from porting.verify.optimizer_settings import Settings
 
@@ -183,19 +184,18 @@ def list_kept_steps(
     return ends, some | ends
 
 
-def name_optimizer_state(state: Mapping[str, Any], optimizer: Any, model: nn.Module) -> Dict[str, torch.Tensor]:
+def name_optimizer_state(
+    state: Mapping[str, Any], optimizer: torch.optim.Optimizer, model: nn.Module
+) -> Dict[str, torch.Tensor]:
     """Name the tensors of an optimizer's state after the parameters of `model` that are in its groups."""
-    names = {id(parameter): name for name, parameter in model.named_parameters()}
-    order = [names.get(id(parameter), "?") for group in optimizer.param_groups for parameter in group["params"]]
-    found = {}
-    for index, slots in state.get("state", {}).items():
-        name = order[index] if index < len(order) else f"parameter {index}"
-        for slot, value in slots.items():
-            # it counts, and reads the count nowhere; a device does not count
-            is_idle = slot == "step" and isinstance(optimizer, torch.optim.RMSprop)
-            if isinstance(value, torch.Tensor) and not is_idle:
-                found[f"{slot} of {name}"] = value
-    return found
+    # it counts, and reads the count nowhere; a device does not count
+    idle = "step" if isinstance(optimizer, torch.optim.RMSprop) else ""
+    return {
+        f"{slot} of {name}": value
+        for name, slots in StepState.of(model, optimizer, state).slots.items()
+        for slot, value in slots.items()
+        if isinstance(value, torch.Tensor) and slot != idle
+    }
 
 
 def _write_sketch(sketch: Sketch) -> Dict[str, Any]:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from typing import Any, Callable, Dict, Sequence, Tuple
+from typing import Any, Callable, Dict, Optional, Sequence, Tuple
 
 import torch
+from torch import nn
 
 __all__ = ["find_reading", "make_loss_function"]
 
@@ -42,10 +43,10 @@ def make_loss_function(training: Any) -> Callable[..., torch.Tensor]:
         own = training.compute_loss
         return lambda *args, **kwargs: own(model, *args, **kwargs)
 
-    def compute_own(*args: Any, **kwargs: Any) -> torch.Tensor:
+    def compute_own(*args: object, **kwargs: object) -> torch.Tensor:
         return _reduce_loss(_read_own_loss(model(*args, **kwargs), training.loss_output), training.reduction)
 
-    def compute(*args: Any, **kwargs: Any) -> torch.Tensor:
+    def compute(*args: object, **kwargs: object) -> torch.Tensor:
         args, kwargs, target = _take_target(model, args, kwargs, training.label)
         if training.label_transform is not None:
             target = training.label_transform(target)
@@ -55,7 +56,7 @@ def make_loss_function(training: Any) -> Callable[..., torch.Tensor]:
 
 
 def _take_target(
-    model: Any, args: Sequence[Any], kwargs: Mapping[str, Any], label: Any
+    model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], label: object
 ) -> Tuple[Tuple[Any, ...], Dict[str, Any], Any]:
     """Take the target, or a tuple of them, out of a batch's arguments."""
     names = _list_parameters(model)
@@ -79,7 +80,7 @@ def _take_target(
     return rest, named, tuple(targets) if isinstance(label, tuple) else targets[0]
 
 
-def _list_parameters(model: Any) -> Sequence[str]:
+def _list_parameters(model: nn.Module) -> Sequence[str]:
     """List what `forward` takes by name; nothing where it takes any name."""
     try:
         parameters = inspect.signature(model.forward).parameters
@@ -90,7 +91,7 @@ def _list_parameters(model: Any) -> Sequence[str]:
     return list(parameters)
 
 
-def _read_own_loss(returned: Any, where: Any) -> torch.Tensor:
+def _read_own_loss(returned: object, where: Any) -> torch.Tensor:
     """Find the loss in what a model returned: at `where`, by its name, or last."""
     if isinstance(returned, torch.Tensor) and where is None:
         return returned
@@ -104,7 +105,7 @@ def _read_own_loss(returned: Any, where: Any) -> torch.Tensor:
     return parts[-1 if where is None else where]
 
 
-def _reduce_loss(loss: torch.Tensor, reduction: Any) -> torch.Tensor:
+def _reduce_loss(loss: torch.Tensor, reduction: Optional[str]) -> torch.Tensor:
     if reduction is None:
         return loss if loss.dim() == 0 or loss.numel() != 1 else loss.sum()
     return loss.mean() if reduction == "mean" else loss.sum()

@@ -9,13 +9,15 @@ import hashlib
 import inspect
 import platform
 from importlib import metadata
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple, cast
 
 import torch
 from torch import nn
 
+from porting.api.ported_model import PortedModel
 from porting.diagnostics import is_user_file
 from porting.executables.machine import describe_processor, list_versions
+from porting.options import PortOptions
 from porting.support.process import usable_cores
 
 __all__ = [
@@ -42,7 +44,9 @@ _NAMES = {
 }
 
 
-def describe_surroundings(ported: Any = None, *, seeds: Optional[Mapping[str, int]] = None) -> Dict[str, Any]:
+def describe_surroundings(
+    ported: Optional[PortedModel] = None, *, seeds: Optional[Mapping[str, int]] = None
+) -> Dict[str, Any]:
     """Describe the surroundings as plain values; `ported` is a port that has run, which proves its device.
 
     >>> describe_surroundings(seeds={"torch": 3})["seeds"]
@@ -60,7 +64,7 @@ def describe_surroundings(ported: Any = None, *, seeds: Optional[Mapping[str, in
     }
 
 
-def hash_source(model: nn.Module, *functions: Any) -> str:
+def hash_source(model: nn.Module, *functions: object) -> str:
     """Hash what a model is made of: its modules with their settings, and the source of every class of the user's.
 
     `functions` are others that belong to it, such as its loss; what a library brings is known by its name.
@@ -86,7 +90,9 @@ def hash_weights(model: nn.Module) -> str:
     return hasher.digest
 
 
-def hash_options(options: Any, optimizer: Optional[torch.optim.Optimizer] = None, **settings: Any) -> str:
+def hash_options(
+    options: Optional[PortOptions], optimizer: Optional[torch.optim.Optimizer] = None, **settings: object
+) -> str:
     """Hash the options of a port, the optimizer's kind and hyper-parameters, and other settings."""
     hasher = Hasher()
     hasher.add({name: value for name, value in sorted(vars(options).items())} if options is not None else None)
@@ -117,7 +123,7 @@ class Hasher:
         """The hash of everything so far, 64 hexadecimal digits."""
         return self._sum.hexdigest()
 
-    def add(self, value: Any) -> None:
+    def add(self, value: object) -> None:
         """Let `value` change the hash."""
         if isinstance(value, torch.Tensor):
             self._add_tensor(value)
@@ -177,7 +183,7 @@ def list_hash_differences(theirs: Mapping[str, str], own: Mapping[str, str]) -> 
     ]
 
 
-def _prove_device(ported: Any) -> Dict[str, Any]:
+def _prove_device(ported: PortedModel) -> Dict[str, Any]:
     """Say where a port has run, and how many calls the device has counted."""
     report = ported.report()
     training = next((record for record in report.executors if record.name == "training"), None)
@@ -199,15 +205,15 @@ def _find_version(package: str) -> str:
         return ""
 
 
-def _name_of(made: Any) -> str:
+def _name_of(made: object) -> str:
     return f"{getattr(made, '__module__', '')}.{getattr(made, '__qualname__', type(made).__qualname__)}"
 
 
-def _read_source(made: Any) -> str:
+def _read_source(made: object) -> str:
     """Return the source of a class or function of the user's; nothing for a library's, or one that was typed in."""
     try:
-        file = inspect.getsourcefile(made)
-        return inspect.getsource(made) if file is not None and is_user_file(file) else ""
+        file = inspect.getsourcefile(cast(Any, made))
+        return inspect.getsource(cast(Any, made)) if file is not None and is_user_file(file) else ""
     except (OSError, TypeError):
         return ""
 
@@ -237,5 +243,5 @@ def flatten_values(values: Mapping[str, Any], before: Tuple[str, ...] = ()) -> I
             yield (*before, name), value
 
 
-def _say_value(value: Any) -> str:
+def _say_value(value: object) -> str:
     return "not known" if value is None else str(value)

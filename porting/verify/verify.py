@@ -42,19 +42,19 @@ _PARTS, _PARTS_OF_HALF = 7.0, 16.0
 
 
 def verify(
-    model: Any,
-    loss: Any = None,
-    batches: Any = None,
+    model: object,
+    loss: object = None,
+    batches: object = None,
     *,
-    optimizer: Any = None,
-    scheduler: Any = None,
+    optimizer: object = None,
+    scheduler: object = None,
     options: Optional[PortOptions] = None,
-    ported: Any = None,
+    ported: object = None,
     steps: int = 50,
     seed: int = 0,
-    label: Any = -1,
+    label: object = -1,
     label_transform: Optional[Callable[[Any], Any]] = None,
-    loss_output: Any = None,
+    loss_output: object = None,
     reduction: Optional[str] = None,
     compute_loss: Optional[Callable[..., torch.Tensor]] = None,
     max_grad_norm: Optional[float] = None,
@@ -120,7 +120,7 @@ def verify(
 class _Progress:
     """Tells what is done next, and about how long the whole still takes."""
 
-    def __init__(self, tell: Optional[Callable[[str], None]], options: Any, num_calls: int) -> None:
+    def __init__(self, tell: Optional[Callable[[str], None]], options: PortOptions, num_calls: int) -> None:
         """Begin with nothing done; a closer look that may follow is not counted."""
         self._tell, self._started = tell, time.monotonic()
         self._total = (_PARTS if options.precision == "float32" else _PARTS_OF_HALF) * num_calls

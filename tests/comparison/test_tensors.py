@@ -12,19 +12,10 @@ from porting.comparison.tensors import (
     change_weights,
     distance_of,
     have_same_specials,
-    largest_distance,
 )
 
 THIRDS = torch.arange(1.0, 65.0) / 3
 SPECIAL = torch.tensor([1.0, math.nan, math.inf, -math.inf])
-
-
-def test_equal_infinities_are_no_difference():
-    assert largest_distance(torch.tensor([1.0, math.inf]), torch.tensor([3.0, math.inf])) == 2.0
-
-
-def test_not_a_number_is_a_difference():
-    assert math.isnan(largest_distance(torch.tensor([math.nan]), torch.tensor([math.nan])))
 
 
 def test_the_distance_of_vectors_leaves_out_what_is_not_finite():

@@ -49,6 +49,7 @@ WITHOUT_NUMBERS = {
     "loader_position": "brings random streams back",
     "loader_report": "counts samples",
     "padding_checks": "warns",
+    "sample_audit": "counts what a loader shows, and changes nothing",
     "record_parsers": "tells PopTorch's front end where tensors are, which the simulator finds by itself",
     "replica_buffers": "keeps buffers of other replicas than the first, which no proof reads",
     "stages": "says which IPU computes a layer",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from porting.verify.observed_program import Observation, ObservedTraining
+from porting.verify.observation import Observation, ObservedTraining
 from porting.verify.program_comparison import ProgramComparison, match_names
 from porting.verify.records import Record
 

@@ -36,7 +36,7 @@ from .direct_calls import Call
 from .graph_function import GraphFunction, WatchOperator
 from .wide_operators import find_wide_call
 
-__all__ = ["FloatingPointChecks", "ReplayExecutable", "build_replay"]
+__all__ = ["FloatingPointChecks", "ReplayExecutable", "build_replay", "read_loss_scaling"]
 
 
 def build_replay(graph: StepGraph, request: BuildRequest) -> ReplayExecutable:
@@ -129,7 +129,7 @@ class ReplayExecutable:
                 # One pass for each optimizer step: all of its micro-batches, then the update, in place on the device's
                 # tensors.
                 for runs in schedule:
-                    scaling = _read_loss_scaling(state, groups)
+                    scaling = read_loss_scaling(state, groups)
                     wide: Dict[str, torch.Tensor] = {}
                     for micro_batches in runs:
                         for micro_batch, results in self._run_micro_batches(
@@ -264,7 +264,7 @@ class ReplayExecutable:
 _NOTHING: ContextManager[Any] = nullcontext()
 
 
-def _read_loss_scaling(state: DeviceState, groups: Sequence[GroupSettings]) -> float:
+def read_loss_scaling(state: DeviceState, groups: Sequence[GroupSettings]) -> float:
     """Return what the next step's loss is multiplied by."""
     scaling: float = groups[0].loss_scaling if groups else 1.0
     return scaling if state.loss_scale_factor is None else scaling * float(state.loss_scale_factor)

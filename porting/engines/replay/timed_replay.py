@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any, Callable, Dict, List, Optional, Sequence
-
-import torch
+from typing import TYPE_CHECKING, Any, Dict, List, Optional
 
 from ...diagnostics import Place
-from ...support.autograd_nodes import NewNodes, is_leaf_node
-from ..calls.call_plan import MicroBatch
-from ..calls.device_state import DeviceState
+from ...observe.autograd_nodes import NewNodes
+from ...observe.watcher import BackwardPass, ForwardResults, OperatorCall, StepState, WatchedOperator
+from ...structure import flatten_tensors
 from ..calls.rehearsal import Rehearsal
-from .direct_calls import Call
-from .operator_watch import describe_operator, list_leaves
-from .replay import ReplayExecutable
+from .watched_replay import watch_replay
+
+if TYPE_CHECKING:  # torch 2.0 has it not
+    from torch.autograd.graph import Node
 
 __all__ = ["TimedSpan", "time_operators"]
 
@@ -44,20 +43,17 @@ def time_operators(rehearsal: Rehearsal) -> List[TimedSpan]:
     adds about a microsecond to each operator. The update is one span.
     """
     clock = _Clock()
-    executable = ReplayExecutable(rehearsal.graph, observer=clock, watch_operator=clock.watch_operator)
+    replay = watch_replay(rehearsal, clock)
     clock.begin()
-    executable.run(
-        rehearsal.state, rehearsal.inputs, rehearsal.plan, groups=rehearsal.groups, group_names=rehearsal.group_names
-    )
+    replay()
     return sorted(clock.spans, key=lambda span: (span.start_seconds, -span.seconds))
 
 
 class _Clock:
-    """Watches the operators, the passes and the updates of one replay."""
+    """The watcher that takes the time of operators, passes and updates."""
 
     def __init__(self) -> None:
         self.spans: List[TimedSpan] = []
-        self._is_forward = True
         self._nodes = NewNodes()
         self._start = self._mark = 0.0
 
@@ -65,38 +61,47 @@ class _Clock:
         """Count from now on."""
         self._start = self._mark = perf_counter()
 
-    def watch_operator(self, node: torch.fx.Node, call: Call) -> Callable[..., Any]:
-        """Return a function that calls the operator and takes its time."""
-        operator, function = describe_operator(node), call.function
+    def run_operator(self, call: OperatorCall) -> Any:
+        """Run an operator of a forward pass and take its time."""
+        start = perf_counter()
+        results = call.run()
+        self._add_span("forward", call.operator.name, start, perf_counter(), call.operator)
+        for node in self._nodes.take(flatten_tensors(results)):
+            self._time_backward(node, call.operator)
+        return results
 
-        def run(*args: Any, **kwargs: Any) -> Any:
-            start = perf_counter()
-            results = function(*args, **kwargs)
-            if self._is_forward:
-                self._add_span("forward", operator.name, start, perf_counter(), operator)
-                tensors = [leaf for leaf in list_leaves(results) if isinstance(leaf, torch.Tensor)]
-                for new in self._nodes.take(tensors):
-                    if not is_leaf_node(new):
-                        self._time_backward(new, operator)
-            return results
+    def end_forward(self, _results: ForwardResults) -> None:
+        """End a forward pass."""
+        self._end_phase("forward")
 
-        return run
+    def run_backward(self, backward: BackwardPass) -> None:
+        """Take the time of a backward pass."""
+        self._mark = perf_counter()
+        backward.run()
+        self._end_phase("backward")
+        self._nodes = NewNodes()
 
-    def _time_backward(self, node: Any, operator: Any) -> None:
+    def end_update(self, _state: StepState) -> None:
+        """End an update."""
+        self._end_phase("update")
+
+    def _time_backward(self, node: Node, operator: WatchedOperator) -> None:
         starts: Dict[str, float] = {}
         # a hook that knew its node would keep it, and the weights, for ever: no collector looks into autograd's graph
         name = f"{operator.name} ({node.name()})"
 
-        def begin(_incoming: Any) -> None:
+        def begin(_incoming: object) -> None:
             starts["at"] = perf_counter()
 
-        def end(_outgoing: Any, _incoming: Any) -> None:
+        def end(_outgoing: object, _incoming: object) -> None:
             self._add_span("backward", name, starts["at"], perf_counter(), operator)
 
         node.register_prehook(begin)
         node.register_hook(end)
 
-    def _add_span(self, phase: str, name: str, start: float, end: float, operator: Any = None) -> None:
+    def _add_span(
+        self, phase: str, name: str, start: float, end: float, operator: Optional[WatchedOperator] = None
+    ) -> None:
         self.spans.append(
             TimedSpan(
                 phase=phase,
@@ -113,18 +118,3 @@ class _Clock:
         now = perf_counter()
         self._add_span(phase, phase, self._mark, now)
         self._mark = now
-
-    def after_forward(self, results: Sequence[torch.Tensor], state: DeviceState, micro_batch: MicroBatch) -> None:
-        """End a forward pass."""
-        self._end_phase("forward")
-
-    def during_backward(self, backward: Callable[[], None], state: DeviceState, micro_batch: MicroBatch) -> None:
-        """Take the time of a backward pass."""
-        self._is_forward, self._mark = False, perf_counter()
-        backward()
-        self._end_phase("backward")
-        self._is_forward, self._nodes = True, NewNodes()
-
-    def after_update(self, state: DeviceState) -> None:
-        """End an update."""
-        self._end_phase("update")

@@ -10,8 +10,10 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 import torch
 from torch import nn
 
+from porting.api.ported_model import PortedModel
 from porting.comparison.tensors import change_weights
 from porting.diagnostics import BatchError, PortingError
+from porting.observe.watcher import StepState
 from porting.support.host_state import keep_streams
 from porting.verify.calls import copy_tensors, have_same_tensors
 from porting.verify.certificate import Location, Measured
@@ -122,7 +124,7 @@ class Evidence:
         return Location(phase, self.first.step, self.name_module(path), **found)
 
 
-def copy_changed(training: PlainTraining, dtype: Any) -> PlainTraining:
+def copy_changed(training: PlainTraining, dtype: Optional[torch.dtype]) -> PlainTraining:
     """Return a copy of a training, its weights changed in the last bits that numbers of `dtype` have, if any."""
     own = copy_training(training)
     if dtype is not None:
@@ -138,7 +140,7 @@ def find_module(path: str, model: nn.Module) -> Optional[nn.Module]:
 
 def gather_evidence(
     plain: PlainTraining,
-    ported: Any,
+    ported: PortedModel,
     call: MicroBatch,
     *,
     first: Measured,
@@ -193,7 +195,7 @@ def gather_evidence(
     )
 
 
-def _rehearse_call(ported: Any, call: MicroBatch) -> Tuple[Any, str]:
+def _rehearse_call(ported: PortedModel, call: MicroBatch) -> Tuple[Any, str]:
     """Return the call of the port that can be replayed; None, and the reason, where there is none."""
     try:
         rehearsal = ported.keep_call(*call[0], **call[1]).rehearsal
@@ -203,7 +205,7 @@ def _rehearse_call(ported: Any, call: MicroBatch) -> Tuple[Any, str]:
     return rehearsal, "" if rehearsal is not None else "this device shows no values in between"
 
 
-def _watch_call(plain: PlainTraining, ported: Any, call: MicroBatch, make_call: MakeCall) -> Tuple[Any, str]:
+def _watch_call(plain: PlainTraining, ported: PortedModel, call: MicroBatch, make_call: MakeCall) -> Tuple[Any, str]:
     """Make the port's call; return what it returned, and say what of the batch the loop has changed on the way."""
     handed: List[MicroBatch] = []
     watch = ported.register_forward_pre_hook(lambda _port, *given: handed.append(copy_tensors(given)), with_kwargs=True)
@@ -232,12 +234,9 @@ def _find_narrowest(replayed: Optional[StepTrace]) -> torch.dtype:
     return found
 
 
-def _read_host_state(ported: Any) -> StateParts:
-    model, slots = ported.model, {}
+def _read_host_state(ported: PortedModel) -> StateParts:
     # a port that has not trained has no state to show
     with suppress(PortingError):
-        state = ported.optimizer_state_dict().get("state", {})
-        names = {id(value): name for name, value in ported.port.wrapped.named_parameters()}
-        order = [names.get(id(value), "") for group in ported.optimizer.param_groups for value in group["params"]]
-        slots = {order[number]: own for number, own in state.items() if number < len(order)}
-    return StateParts.of(model.named_parameters(), model.named_buffers(), slots)
+        users = ported.port_optimizer.require_users()
+        return StateParts.keep(StepState.of(ported.model, users, ported.optimizer_state_dict()))
+    return StateParts.keep(StepState.of(ported.model))

@@ -6,12 +6,13 @@ import math
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
+from typing import Callable, Dict, List, Mapping, Optional, Sequence
 
 import torch
 from torch import nn
 
 from porting.adapters import load_checkpoint
+from porting.api.ported_model import PortedModel
 from porting.diagnostics import list_names
 from porting.verify.certificate import Curves, Location, Measured
 from porting.verify.fault_location.cases import Case
@@ -55,7 +56,7 @@ _FINDERS: Mapping[str, Sequence[_Find]] = {
 
 def locate_fault(
     plain: PlainTraining,
-    ported: Any,
+    ported: PortedModel,
     calls: Sequence[MicroBatch],
     *,
     first: Measured,
@@ -227,7 +228,7 @@ def say_checkpoint(evidence: Evidence, names: Sequence[str]) -> str:
     return explain("checkpoint", Case(names=names, evidence=evidence))
 
 
-def _list_saved_wrongly(ported: Any) -> List[str]:
+def _list_saved_wrongly(ported: PortedModel) -> List[str]:
     """Name what a checkpoint of the port's has another value of than its model."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "saved.pt"

@@ -8,7 +8,7 @@ import re
 import warnings
 from contextlib import redirect_stdout
 from dataclasses import replace
-from typing import Any, List, Optional
+from typing import List, Optional
 
 import torch
 from torch import nn
@@ -82,10 +82,10 @@ def _reproduce_operators(fault: ValueFault) -> str:
 # -- text --------------------------------------------------------------------------------------------------------------
 
 
-def _write_module(module: Any) -> Optional[str]:
+def _write_module(module: object) -> Optional[str]:
     """Return an expression that makes a module of torch with the settings of `module`; None for one of the user's."""
     name = type(module).__name__
-    if getattr(nn, name, None) is not type(module):
+    if not isinstance(module, nn.Module) or getattr(nn, name, None) is not type(module):
         return None
     arguments = module.extra_repr()
     if isinstance(module, LOSSES):  # which do not tell their settings
@@ -94,7 +94,7 @@ def _write_module(module: Any) -> Optional[str]:
     return f"nn.{name}({arguments}){'' if module.training else '.eval()'}"
 
 
-def _write_value(value: Any) -> str:
+def _write_value(value: object) -> str:
     """Return the text of a setting; of what cannot be written the program does not run, and is not shown."""
     if isinstance(value, torch.Tensor):
         return f"torch.tensor({value.tolist()})"
@@ -112,14 +112,15 @@ def _write_call(record: ValueRecord, forms: List[TensorForm]) -> str:
     """Return a call of an operator with tensors `t[0]`, `t[1]`, ... of `forms`, which may become more."""
     taken: List[int] = []
 
-    def write(value: Any) -> str:
+    def write(value: object) -> str:
         if isinstance(value, TensorForm):
             free = [place for place, form in enumerate(forms) if form == value and place not in taken]
             forms.extend([] if free else [value])
             taken.append(free[0] if free else len(forms) - 1)
             return f"t[{taken[-1]}].clone()"
-        is_list = isinstance(value, (list, tuple)) and not isinstance(value, torch.Size)
-        return f"[{', '.join(map(write, value))}]" if is_list else _write_value(value)
+        if isinstance(value, (list, tuple)) and not isinstance(value, torch.Size):
+            return f"[{', '.join(map(write, value))}]"
+        return _write_value(value)
 
     arguments = [*map(write, record.args), *(f"{name}={write(value)}" for name, value in record.kwargs.items())]
     return f"torch.ops.{record.operator}({', '.join(arguments)})"

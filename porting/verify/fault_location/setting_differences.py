@@ -5,11 +5,12 @@ from __future__ import annotations
 import difflib
 import inspect
 from dataclasses import dataclass, replace
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple, cast
 
 import torch
 from torch import nn
 
+from porting.api.port import Port
 from porting.diagnostics import Place
 from porting.torch_insides.modules import LOSSES
 from porting.verify.optimizer_settings import Settings, are_same_settings, group_setting_differences, say_setting
@@ -105,7 +106,7 @@ def _list_settings(module: nn.Module) -> Dict[str, Any]:
 # -- code --------------------------------------------------------------------------------------------------------------
 
 
-def _compare_functions(owner: str, name: str, one: Any, other: Any) -> Iterator[SettingDifference]:
+def _compare_functions(owner: str, name: str, one: object, other: object) -> Iterator[SettingDifference]:
     """Yield the first lines of two functions that differ, with the place of the second's."""
     if one is other:
         return
@@ -126,18 +127,19 @@ def _compare_functions(owner: str, name: str, one: Any, other: Any) -> Iterator[
             return
 
 
-def _read_lines(function: Any) -> Tuple[List[str], Optional[Place]]:
+def _read_lines(function: object) -> Tuple[List[str], Optional[Place]]:
     """Read the lines of a function of the user's; of torch's own there are none."""
     if _find_package(function) != "torch":
         try:
-            lines, first = inspect.getsourcelines(function)
-            return [line.strip() for line in lines], Place(inspect.getsourcefile(function) or "", max(first, 1))
+            lines, first = inspect.getsourcelines(cast(Any, function))
+            file = inspect.getsourcefile(cast(Any, function)) or ""
+            return [line.strip() for line in lines], Place(file, max(first, 1))
         except (OSError, TypeError):
             pass
     return [], None
 
 
-def _say_code(function: Any) -> str:
+def _say_code(function: object) -> str:
     lines = list(filter(_is_code, _read_lines(function)[0]))
     return f"`{'; '.join(lines)}`" if lines else _say_function(function)
 
@@ -146,18 +148,18 @@ def _is_code(line: str) -> bool:
     return bool(line) and not line.startswith(("def ", "#", "@"))
 
 
-def _say_function(function: Any) -> str:
+def _say_function(function: object) -> str:
     return str(getattr(function, "__qualname__", function if function is None else type(function).__name__))
 
 
-def _find_package(function: Any) -> str:
+def _find_package(function: object) -> str:
     return str(getattr(getattr(function, "func", function), "__module__", "")).split(".")[0]
 
 
 # -- loss --------------------------------------------------------------------------------------------------------------
 
 
-def compare_losses(plain: PlainTraining, port: Any) -> List[SettingDifference]:
+def compare_losses(plain: PlainTraining, port: Port) -> List[SettingDifference]:
     """List what differs between the losses: the function or module, its settings, which argument is the label."""
     if plain.compute_loss is not None and not isinstance(plain.compute_loss, PortReading):
         loss = repr(port.loss) if isinstance(port.loss, nn.Module) else _say_code(port.loss)
@@ -168,7 +170,7 @@ def compare_losses(plain: PlainTraining, port: Any) -> List[SettingDifference]:
     return [*found, *_compare_transforms(plain.label_transform, port)]
 
 
-def _compare_loss(one: Any, other: Any, owner: str) -> Iterator[SettingDifference]:
+def _compare_loss(one: object, other: object, owner: str) -> Iterator[SettingDifference]:
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         for name in {**one, **other}:
             yield from _compare_loss(one.get(name), other.get(name), f"{owner}[{name!r}]")
@@ -186,7 +188,7 @@ def _compare_loss(one: Any, other: Any, owner: str) -> Iterator[SettingDifferenc
         yield from _compare_functions(owner, "loss", ones, others)
 
 
-def _compare_transforms(transform: Any, port: Any) -> Iterator[SettingDifference]:
+def _compare_transforms(transform: object, port: Port) -> Iterator[SettingDifference]:
     """Yield a function of the labels that the port has alone, or lacks."""
     losses = port.loss.values() if isinstance(port.loss, Mapping) else [port.loss]
     known = [id(getattr(loss, "function", loss)) for loss in losses]

@@ -22,7 +22,7 @@ from porting.verify.fault_location.trace_comparison import (
     find_value_fault,
     measure_apart,
 )
-from porting.verify.fault_location.traced_steps import LOSS, ROOT, StepTrace, Tensors
+from porting.verify.fault_location.traced_steps import LOSS, ROOT, StateParts, StepTrace, Tensors
 
 __all__ = [
     "find_backward_fault",
@@ -287,7 +287,7 @@ def find_update_fault(evidence: Evidence) -> Optional[Location]:
     return evidence.locate("update", owner.rpartition(".")[0] or ROOT, operator=optimizer, cause=cause)
 
 
-def _list_updates(before: Any, after: Any) -> Tensors:
+def _list_updates(before: StateParts, after: StateParts) -> Tensors:
     pairs = ((name, value, before.parameters.get(name)) for name, value in after.parameters.items())
     return {name: value.double() - old.double() for name, value, old in pairs if old is not None}
 

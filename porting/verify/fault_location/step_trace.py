@@ -9,13 +9,13 @@ from __future__ import annotations
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 import torch
 
 from porting.diagnostics import Place
+from porting.observe.autograd_nodes import NewNodes
 from porting.structure import flatten_tensors
-from porting.support.autograd_nodes import NewNodes, is_leaf_node
 from porting.torch_insides.modes import TorchDispatchMode
 from porting.torch_insides.trees import tree_leaves, tree_map
 
@@ -82,7 +82,7 @@ class MicroBatchTrace:
     _made_by: Dict[int, int] = field(default_factory=dict)
     _loss_number: Optional[int] = None
 
-    def run(self, origin: Origin, function: Any, args: Sequence[Any], kwargs: Any) -> Any:
+    def run(self, origin: Origin, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Call a function and record its operators, as those of `origin`; the gradients' of it will be, too."""
         before, self._origin = self._origin, origin
         try:
@@ -92,9 +92,8 @@ class MicroBatchTrace:
         finally:
             self._origin = before
         for node in self._nodes.take(flatten_tensors(result)):
-            if not is_leaf_node(node):
-                node.register_prehook(partial(self._set_origin, origin._replace(title=node.name())))
-                node.register_hook(partial(self._set_origin, None))
+            node.register_prehook(partial(self._set_origin, origin._replace(title=node.name())))
+            node.register_hook(partial(self._set_origin, None))
         return result
 
     def run_backward(self, backward: Callable[[], Any]) -> None:
@@ -105,7 +104,9 @@ class MicroBatchTrace:
         # nodes hold memory
         self._nodes = NewNodes()
 
-    def add(self, operator: Any, args: Sequence[Any], kwargs: Dict[str, Any], result: Any) -> None:
+    def add(
+        self, operator: Callable[..., object], args: Sequence[Any], kwargs: Mapping[str, Any], result: object
+    ) -> None:
         """Record the results of an operator; what adds gradients up is of no function."""
         if self._origin is None:
             return
@@ -148,7 +149,7 @@ class MicroBatchTrace:
         """Keep the shapes and types of what a module is called with for the first time."""
         self.module_inputs.setdefault(path, tree_map(_describe_leaf, tuple(args)))
 
-    def _set_origin(self, origin: Optional[Origin], *_gradients: Any) -> None:
+    def _set_origin(self, origin: Optional[Origin], *_gradients: object) -> None:
         self._origin = origin
 
 
@@ -159,7 +160,13 @@ class _Recorder(TorchDispatchMode):
         super().__init__()
         self._trace = trace
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Optional[Mapping[str, Any]] = None,
+    ) -> Any:
         """Run one operator and record it."""
         result = func(*args, **(kwargs or {}))
         if getattr(getattr(func, "overloadpacket", None), "__name__", "") not in _EMPTY | _VIEWS:
@@ -178,5 +185,5 @@ def _find_address(tensor: torch.Tensor) -> int:
     return int(tensor.untyped_storage().data_ptr())
 
 
-def _describe_leaf(leaf: Any) -> Any:
+def _describe_leaf(leaf: object) -> Any:
     return TensorForm(tuple(leaf.shape), leaf.dtype) if isinstance(leaf, torch.Tensor) else leaf

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, List, Mapping, Sequence
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
 
 import torch
 from torch import nn
-from torch.overrides import TorchFunctionMode, resolve_name
 
-from porting.diagnostics import caller_place
+from porting.api.ported_model import PortedModel
 from porting.engines.calls.rehearsal import Rehearsal
-from porting.engines.replay.direct_calls import Call, find_direct_call
-from porting.engines.replay.replay import ReplayExecutable
+from porting.engines.replay.direct_calls import find_direct_call
+from porting.engines.replay.watched_replay import read_state, watch_replay
 from porting.host_tensors import walk_modules
-from porting.support.module_hooks import follow_modules
+from porting.observe.plain_functions import watch_functions
+from porting.observe.watcher import BackwardPass, ForwardResults, OperatorCall, StepState
 from porting.verify.fault_location.step_trace import MicroBatchTrace, Origin, keep_part
 from porting.verify.plain_training import MicroBatch, PlainRun, PlainTraining
 from porting.verify.reference_loss import make_loss_function
@@ -27,6 +27,7 @@ LOSS = "(loss)"
 """Stands for the path of a loss module."""
 
 Tensors = Dict[str, torch.Tensor]
+_Named = Union[Mapping[str, object], Iterable[Tuple[str, object]]]
 
 
 @dataclass(frozen=True)
@@ -38,14 +39,19 @@ class StateParts:
     slots: Dict[str, Tensors] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, parameters: Any, buffers: Any, slots: Mapping[str, Mapping[str, Any]]) -> StateParts:
+    def of(cls, parameters: _Named, buffers: _Named, slots: Mapping[str, Mapping[str, object]]) -> StateParts:
         """Copy a state, given by names; what is no tensor is left out."""
         return cls(
             _keep_parts(parameters), _keep_parts(buffers), {name: _keep_parts(own) for name, own in slots.items()}
         )
 
+    @classmethod
+    def keep(cls, state: StepState) -> StateParts:
+        """Copy a state."""
+        return cls.of(state.parameters, state.buffers, state.slots)
 
-def _keep_parts(named: Any) -> Tensors:
+
+def _keep_parts(named: _Named) -> Tensors:
     return {name: keep_part(value) for name, value in dict(named).items() if isinstance(value, torch.Tensor)}
 
 
@@ -68,33 +74,76 @@ class StepTrace:
         """The loss of each micro-batch."""
         return [float(trace.loss.sum()) for trace in self.micro_batches if trace.loss is not None]
 
-    def run_backward(
-        self, trace: MicroBatchTrace, backward: Callable[[], Any], parameters: Mapping[str, torch.Tensor], seed: float
-    ) -> None:
-        """Run the backward pass of a micro-batch, keep its gradients, and end it; `.grad` then holds the sum, as ever.
-
-        `seed` is what its loss is multiplied by.
-        """
-        accumulated = {name: parameter.grad for name, parameter in parameters.items()}
-        for parameter in parameters.values():
+    def run_backward(self, trace: MicroBatchTrace, backward: BackwardPass) -> None:
+        """Run the backward pass of a micro-batch, keep its gradients, and end it; `.grad` holds the sum, as ever."""
+        accumulated = {name: parameter.grad for name, parameter in backward.parameters.items()}
+        for parameter in backward.parameters.values():
             parameter.grad = None
-        trace.run_backward(backward)
+        trace.run_backward(backward.run)
         own = {}
         with torch.no_grad():
-            for name, parameter in parameters.items():
+            for name, parameter in backward.parameters.items():
                 gradient, before = parameter.grad, accumulated[name]
                 if gradient is not None:
-                    own[name] = keep_part(gradient).float() / seed
+                    own[name] = keep_part(gradient).float() / backward.seed
                 if before is not None:
                     # in place and in this order, so that the sum is rounded as it is when nobody watches
                     parameter.grad = before if gradient is None else before.add_(gradient)
         self.own_gradients.append(own)
-        self.end_micro_batch(trace, seed)
+        self.end_micro_batch(trace, backward.seed)
 
     def end_micro_batch(self, trace: MicroBatchTrace, seed: float = 1.0) -> None:
         """Keep the trace of a micro-batch."""
         self.micro_batches.append(trace)
         self.seeds.append(seed)
+
+
+class _StepTracer:
+    """The watcher that traces each step; `paths` are those of the modules where what runs calls them otherwise.
+
+    Operators whose names end with one of `passes_on` are not recorded: they read an attribute, or are a pass.
+    """
+
+    def __init__(
+        self, state: StepState, paths: Optional[Mapping[str, str]] = None, *, passes_on: Tuple[str, ...] = ()
+    ) -> None:
+        self.steps: List[StepTrace] = []
+        self.trace = MicroBatchTrace()
+        self.step = StepTrace(before=StateParts.keep(state))
+        self._paths, self._passes_on = paths, passes_on
+
+    def run_operator(self, call: OperatorCall) -> Any:
+        """Run an operator and record it."""
+        operator = call.operator
+        if operator.name.endswith(self._passes_on):
+            return call.run()
+        path = operator.module_path if self._paths is None else self._paths.get(operator.module_path, LOSS)
+        return self.trace.run(Origin(path, operator.place, operator.name), call.function, call.args, call.kwargs)
+
+    def end_forward(self, results: ForwardResults) -> None:
+        """Keep the loss, or the last output where there is none; without a backward pass the micro-batch ends here."""
+        if results.loss is not None:
+            self.trace.keep_loss(results.loss)
+        else:
+            self.trace.loss = results.outputs[-1].detach().clone()
+        if not results.has_backward:
+            self.step.end_micro_batch(self.trace)
+            self.trace = MicroBatchTrace()
+
+    def run_backward(self, backward: BackwardPass) -> None:
+        """Run the backward pass of a micro-batch, keeping its gradients apart."""
+        self.step.run_backward(self.trace, backward)
+        self.trace = MicroBatchTrace()
+        gradients = _keep_parts({name: parameter.grad for name, parameter in backward.parameters.items()})
+        if backward.factor is not None:
+            gradients = {name: gradient.float() * backward.factor for name, gradient in gradients.items()}
+        self.step.gradients = gradients
+
+    def end_update(self, state: StepState) -> None:
+        """End a step."""
+        self.step.after = StateParts.keep(state)
+        self.steps.append(self.step)
+        self.step = StepTrace(before=self.step.after)
 
 
 # -- plain PyTorch -----------------------------------------------------------------------------------------------------
@@ -104,145 +153,60 @@ def trace_plain_step(run: PlainRun, micro_batches: Sequence[MicroBatch]) -> Step
     """Make one optimizer step of a plain training and return all that arises in it."""
     training = run.training
     parameters = dict(training.model.named_parameters())
-    step = StepTrace(before=_read_plain_state(training))
+    tracer = _make_plain_tracer(training)
 
     def run_passes(compute_loss: Callable[[], torch.Tensor], scale: float) -> torch.Tensor:
-        watch = _PlainWatch(training.model)
-        loss = watch.run(compute_loss)
-        step.run_backward(watch.trace, (loss * scale).backward, parameters, scale)
+        loss = _trace_forward(training, compute_loss, tracer)
+        tracer.run_backward(BackwardPass((loss * scale).backward, parameters, scale))
         return loss
 
-    made = run.step(micro_batches, run_passes=run_passes)
-    step.gradients = _keep_parts(made.gradients)
-    step.after = _read_plain_state(training)
-    return step
+    run.step(micro_batches, run_passes=run_passes)
+    tracer.end_update(StepState.of(training.model, training.optimizer))
+    return tracer.steps[0]
 
 
 def trace_plain_evaluation(training: PlainTraining, micro_batch: MicroBatch) -> MicroBatchTrace:
     """Run a forward pass with its loss; modes are those of the model."""
-    watch = _PlainWatch(training.model)
+    tracer = _make_plain_tracer(training)
     args, kwargs = micro_batch
     with torch.no_grad():
-        watch.run(lambda: make_loss_function(training)(*args, **kwargs))
-    return watch.trace
+        _trace_forward(training, lambda: make_loss_function(training)(*args, **kwargs), tracer, has_backward=False)
+    return tracer.step.micro_batches[0]
 
 
-def _read_plain_state(training: PlainTraining) -> StateParts:
-    model = training.model
-    names = {id(parameter): name for name, parameter in model.named_parameters()}
-    slots = {names.get(id(parameter), ""): state for parameter, state in training.optimizer.state.items()}
-    return StateParts.of(model.named_parameters(), model.named_buffers(), slots)
+def _make_plain_tracer(training: PlainTraining) -> _StepTracer:
+    return _StepTracer(StepState.of(training.model, training.optimizer), passes_on=("__get__", "__set__", ".backward"))
 
 
-class _PlainWatch(TorchFunctionMode):
-    """Tells a trace which function of torch runs, in which module and on which line."""
+def _trace_forward(
+    training: PlainTraining, compute_loss: Callable[[], torch.Tensor], tracer: _StepTracer, *, has_backward: bool = True
+) -> torch.Tensor:
+    """Compute a loss and record how."""
+    names = {id(module): prefix[:-1] or ROOT for prefix, module in walk_modules(training.model)}
 
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.trace = MicroBatchTrace()
-        self._names = {id(module): prefix[:-1] or ROOT for prefix, module in walk_modules(model)}
-        self._modules: List[str] = [""]
-
-    def run(self, compute_loss: Callable[[], torch.Tensor]) -> torch.Tensor:
-        """Compute a loss and record how."""
-        with follow_modules(self._enter_module, self._leave_module), self:
-            loss = compute_loss()
-        self.trace.keep_loss(loss)
-        return loss
-
-    def _enter_module(self, module: nn.Module, args: Any) -> None:
-        around = self._modules[-1]
-        name = self._names.get(id(module))
+    def enter_module(module: nn.Module, around: str, args: Tuple[Any, ...]) -> str:
         # a module around the model is none of the user's: it holds the loss
-        self._modules.append(name or (around if around or hasattr(module, "loss_of") else LOSS))
-        self.trace.enter_module(self._modules[-1], args)
+        path = names.get(id(module)) or (around if around or hasattr(module, "loss_of") else LOSS)
+        tracer.trace.enter_module(path, args)
+        return path
 
-    def _leave_module(self, _module: nn.Module, _args: Any, _result: Any) -> None:
-        self._modules.pop()
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run one function and record it."""
-        title = str(resolve_name(func) or getattr(func, "__name__", func))
-        if title.endswith(("__get__", "__set__", ".backward")):
-            return func(*args, **(kwargs or {}))
-        return self.trace.run(Origin(self._modules[-1], caller_place(), title), func, args, kwargs or {})
+    loss = watch_functions(compute_loss, tracer, find_path=enter_module)
+    tracer.end_forward(ForwardResults(loss, has_backward=has_backward))
+    return loss
 
 
 # -- the port ----------------------------------------------------------------------------------------------------------
 
 
-def replay_call(ported: Any, rehearsal: Rehearsal) -> List[StepTrace]:
+def replay_call(ported: PortedModel, rehearsal: Rehearsal) -> List[StepTrace]:
     """Replay a call of a port on a copy of the simulator's device; return what arises in each of its optimizer steps.
 
     The rehearsal is used up. A call that does not train is one step.
     """
-    watch = _PortedWatch(rehearsal, ported.port.model)
-    executable = ReplayExecutable(
-        rehearsal.graph, observer=watch, watch_operator=watch.watch_operator, find_call=find_direct_call
-    )
-    executable.run(
-        rehearsal.state, rehearsal.inputs, rehearsal.plan, groups=rehearsal.groups, group_names=rehearsal.group_names
-    )
-    return watch.steps or [watch.step]
-
-
-class _PortedWatch:
-    """Watches the operators, the backward passes and the updates of a replay."""
-
-    def __init__(self, rehearsal: Rehearsal, model: nn.Module) -> None:
-        self.steps: List[StepTrace] = []
-        self.step = StepTrace(before=_read_device_state(rehearsal.state))
-        self._rehearsal = rehearsal
-        self._paths = {prefix[:-1]: prefix[:-1] for prefix, _module in walk_modules(model)}
-        # the capture calls the model itself by its class
-        self._paths.update({type(model).__name__: ROOT, "": ""})
-        self._is_forward = True
-        self._trace = MicroBatchTrace()
-
-    def watch_operator(self, node: torch.fx.Node, call: Call) -> Callable[..., Any]:
-        """Return a function that calls the operator and records it."""
-        module = self._paths.get(str(node.meta.get("module_path", "")), LOSS)
-        origin = Origin(module, node.meta.get("place"), str(node.meta.get("operator", str(node.target))))
-
-        def run(*args: Any, **kwargs: Any) -> Any:
-            if not self._is_forward:
-                return call.function(*args, **kwargs)
-            return self._trace.run(origin, call.function, args, kwargs)
-
-        return run
-
-    def after_forward(self, results: Sequence[torch.Tensor], state: Any, micro_batch: Any) -> None:
-        """Keep the loss, or the last output where there is none; without a backward pass the micro-batch ends here."""
-        graph = self._rehearsal.graph
-        if graph.has_loss:
-            self._trace.keep_loss(results[-1])
-        else:
-            self._trace.loss = results[-1].detach().clone()
-        if not (graph.has_loss and graph.loss_has_gradient):
-            self.step.end_micro_batch(self._trace)
-            self._trace = MicroBatchTrace()
-
-    def during_backward(self, backward: Callable[[], None], state: Any, micro_batch: Any) -> None:
-        """Run the backward pass of a micro-batch, keeping its gradients apart."""
-        plan, groups = self._rehearsal.plan, self._rehearsal.groups
-        scaling = float(groups[0].loss_scaling) if groups else 1.0
-        scaling *= 1.0 if state.loss_scale_factor is None else float(state.loss_scale_factor)
-        self._is_forward = False
-        try:
-            self.step.run_backward(self._trace, backward, state.parameters, scaling * plan.backward_scale)
-        finally:
-            self._is_forward = True
-        self._trace = MicroBatchTrace()
-        gradients = _keep_parts({name: parameter.grad for name, parameter in state.parameters.items()})
-        factor = plan.update_scale / scaling
-        self.step.gradients = {name: gradient.float() * factor for name, gradient in gradients.items()}
-
-    def after_update(self, state: Any) -> None:
-        """End a step."""
-        self.step.after = _read_device_state(state)
-        self.steps.append(self.step)
-        self.step = StepTrace(before=self.step.after)
-
-
-def _read_device_state(state: Any) -> StateParts:
-    return StateParts.of(state.parameters, state.buffers[0], state.slots)
+    model = ported.port.model
+    paths = {prefix[:-1]: prefix[:-1] for prefix, _module in walk_modules(model)}
+    # the capture calls the model itself by its class
+    paths.update({type(model).__name__: ROOT, "": ""})
+    tracer = _StepTracer(read_state(rehearsal.state), paths)
+    watch_replay(rehearsal, tracer, find_call=find_direct_call)()
+    return tracer.steps or [tracer.step]
