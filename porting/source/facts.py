@@ -11,7 +11,7 @@ import ast
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
-from typing import FrozenSet, List, Mapping, Optional, Tuple
+from typing import Dict, FrozenSet, List, Mapping, Optional, Tuple
 
 from porting.diagnostics import Place
 
@@ -159,7 +159,7 @@ class Call:
 
     def is_method(self, *names: str) -> bool:
         """Tell whether it calls one of these methods of something."""
-        return self.name.startswith(".") and self.name[1:] in names
+        return self.name[:1] == "." and self.name[1:] in names
 
     def is_on(self, *kinds: Kind) -> bool:
         """Tell whether what it is called on may be of one of these kinds."""
@@ -218,10 +218,13 @@ class Facts:
     functions: List[ast.AST] = field(default_factory=list)
     """The functions that are defined; those that were entered are `entered`."""
     entered: List[ast.AST] = field(default_factory=list)
+    _listed: Dict[Tuple[Kind, ...], List[Thing]] = field(default_factory=dict)
 
     def list_things(self, *kinds: Kind) -> List[Thing]:
-        """List the things of these kinds, in the order in which they are made."""
-        return [thing for thing in self.things if thing.kind in kinds]
+        """List the things of these kinds, in the order in which they are made; rules ask for them of each call."""
+        if kinds not in self._listed:
+            self._listed[kinds] = [thing for thing in self.things if thing.kind in kinds]
+        return self._listed[kinds]
 
     @property
     def is_ported(self) -> bool:

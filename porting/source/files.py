@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import itertools
 import os
 import re
@@ -10,12 +11,12 @@ import warnings
 from dataclasses import dataclass
 from importlib.util import decode_source
 from pathlib import Path
-from typing import Iterator, List, Set, Tuple, Union
+from typing import Iterator, List, Set, Tuple, Type, Union
 
 from porting.diagnostics import Finding, Place
 from porting.source.notebooks import Cell, blank_magics, read_cells
 
-__all__ = ["MOST_BYTES", "MOST_FILES", "SourceFile", "Unit", "list_nodes", "list_sources", "read_source"]
+__all__ = ["MOST_BYTES", "MOST_FILES", "SourceFile", "Unit", "list_blocks", "list_nodes", "list_sources", "list_statements", "read_source"]
 
 MOST_FILES = 2000
 """So many files of a folder are read."""
@@ -72,16 +73,47 @@ class SourceFile:
 
 
 def list_nodes(top: ast.AST) -> List[ast.AST]:
-    """List a node and all that is in it, in the order of `ast.walk`, in a third of the time."""
+    """List a node and all that is in it in the order of `ast.walk`, in a fifth of the time; contexts are left out."""
     found = [top]
     for node in found:
-        for name in node._fields:
+        for name in _name_fields(type(node)):
             value = getattr(node, name, None)
-            if isinstance(value, ast.AST):
+            if isinstance(value, list):
+                found += value if None not in value else filter(None, value)
+            elif isinstance(value, ast.AST):
                 found.append(value)
-            elif isinstance(value, list):
-                found += [item for item in value if isinstance(item, ast.AST)]
     return found
+
+
+def list_statements(top: ast.AST) -> List[ast.AST]:
+    """List a node and the statements in it, with handlers and cases, in the order of `list_nodes`."""
+    found = [top]
+    for node in found:
+        found += list_blocks(node)
+    return found
+
+
+def list_blocks(node: ast.AST) -> List[ast.AST]:
+    """List the statements, handlers and cases that stand right under a node."""
+    return [part for name in _name_blocks(type(node)) for part in getattr(node, name)]
+
+
+@functools.lru_cache(maxsize=None)
+def _name_fields(kind: Type[ast.AST]) -> Tuple[str, ...]:
+    """Name the fields of a class of nodes in which there may be nodes."""
+    is_plain = issubclass(kind, (ast.Constant, ast.Global, ast.Nonlocal))
+    return () if is_plain else tuple(name for name in kind._fields if name not in _PLAIN_FIELDS)
+
+
+@functools.lru_cache(maxsize=None)
+def _name_blocks(kind: Type[ast.AST]) -> Tuple[str, ...]:
+    return () if issubclass(kind, ast.expr) else tuple(name for name in _BLOCKS if name in kind._fields)
+
+
+_PLAIN_FIELDS = frozenset(
+    "arg attr conversion ctx id is_async kind kwd_attrs level module rest simple type_comment".split()
+)
+_BLOCKS = ("body", "handlers", "orelse", "finalbody", "cases")
 
 
 def list_sources(path: Union[str, os.PathLike[str]]) -> Tuple[List[str], List[Finding]]:

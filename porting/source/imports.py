@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Dict, Iterable, Iterator, List, Tuple
 
-from porting.source.files import Unit, list_nodes
+from porting.source.files import Unit, list_blocks, list_nodes
 from porting.source.text_values import ANYTHING, evaluate_text, read_names
 
 __all__ = ["ImportedName", "is_main_guard", "list_imports"]
@@ -72,16 +72,9 @@ def _go_through(unit: Unit, *, is_main: bool, has_computed: bool) -> Iterator[Tu
         node, is_optional = waiting.pop()
         yield node, is_optional
         # calls stand in expressions, imports in statements alone
-        children = list(ast.iter_child_nodes(node)) if has_computed else _list_statements(node)
+        children = list(ast.iter_child_nodes(node)) if has_computed else list_blocks(node)
         if children:
             waiting += reversed(list(_mark_optional(node, children, is_main=is_main, is_optional=is_optional)))
-
-
-def _list_statements(node: ast.AST) -> List[ast.AST]:
-    return [part for name in _BLOCKS for part in getattr(node, name, ())]
-
-
-_BLOCKS = ("body", "handlers", "orelse", "finalbody", "cases")
 
 
 def _mark_optional(

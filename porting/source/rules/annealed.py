@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import Dict, Iterator, Optional, Sequence, Set, Tuple
+from typing import Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 from porting.diagnostics import Finding, Place
 from porting.source.facts import Call, Kind, LoopKind, Statement, Where
-from porting.source.files import list_nodes
+from porting.source.files import list_nodes, list_statements
 from porting.source.rules.reading import TENSORS, Reading
 
 __all__ = ["find_annealed_values"]
@@ -39,25 +39,28 @@ def find_annealed_values(reading: Reading) -> Iterator[Finding]:
     """C020: a number that changes from step to step goes into the loss, or into the model."""
     counted = _Counted(reading)
     for call in reading.facts.calls:
-        given = [
-            *zip(call.node.args, call.arguments),
-            *((one.value, call.keywords.get(one.arg or "", ())) for one in call.node.keywords),
-        ]
-        plain = [node for node, things in given if not things]
         takes = call.is_on(Kind.MODULE) and not call.name.startswith(".")
         # a port's call refuses what is no tensor by itself
         takes = takes or not call.is_method("backward", "item") and not reading.loss_parts.isdisjoint(call.result)
-        if takes and not call.where.in_forward and _has_counted(counted.list_around(call.where), plain):
+        names = counted.list_around(call.where) if takes and not call.where.in_forward else set()
+        if names and _has_counted(names, _list_plain(call)):
             yield reading.report("C020", call.place, remedy=_REMEDY)
     for statement in reading.facts.statements:
-        changed = statement.targets if isinstance(statement.node, ast.AugAssign) else ()
-        if not reading.loss_parts.isdisjoint((*statement.things, *changed)) and not statement.where.in_forward:
-            value = getattr(statement.node, "value", None)
-            names = counted.list_around(statement.where)
-            if isinstance(statement.node, (ast.Assign, ast.AugAssign)) and _has_counted(names, [value]):
+        node = statement.node
+        if isinstance(node, (ast.Assign, ast.AugAssign)) and not statement.where.in_forward:
+            things = (*statement.things, *(statement.targets if isinstance(node, ast.AugAssign) else ()))
+            names = set() if reading.loss_parts.isdisjoint(things) else counted.list_around(statement.where)
+            if _has_counted(names, [node.value]):
                 yield reading.report("C020", statement.place, remedy=_REMEDY)
     yield from _find_annealed_globals(reading, counted)
     yield from _find_annealed_attributes(reading, counted)
+
+
+def _list_plain(call: Call) -> List[ast.expr]:
+    """List the arguments of a call that are no things."""
+    given = [*zip(call.node.args, call.arguments)]
+    given += [(one.value, call.keywords.get(one.arg or "", ())) for one in call.node.keywords]
+    return [node for node, things in given if not things]
 
 
 def _has_counted(names: Set[str], nodes: Sequence[Optional[ast.expr]]) -> bool:
@@ -135,7 +138,7 @@ _CALLED_AGAIN = re.compile(r"\.on_\w*(epoch|batch|step)\w*_(start|begin|end)$")
 def _find_counted(loops: Sequence[ast.AST], others: Set[str]) -> Set[str]:
     """Find the variables that count the rounds of loops, and those whose numbers are computed of them; not `others`."""
     found: Set[str] = set()
-    nodes = [node for loop in loops for node in list_nodes(loop)]
+    nodes = [node for loop in loops for node in list_statements(loop)]
     for loop in loops:
         if isinstance(loop, ast.For) and isinstance(loop.iter, ast.Call):
             name = getattr(loop.iter.func, "id", "")

@@ -8,7 +8,7 @@ from typing import Iterator, List, Sequence, Set, Tuple
 
 from porting.diagnostics import Finding, Place
 from porting.source.facts import Call, Kind, LoopKind, Statement, Where
-from porting.source.files import list_nodes
+from porting.source.files import list_nodes, list_statements
 from porting.source.rules.guards import is_of_one_rank, list_words, mentions
 from porting.source.rules.names import name_last, write_dotted
 from porting.source.rules.reading import Reading
@@ -162,7 +162,7 @@ def _detaches(reading: Reading, statement: Statement, names: Set[str], detaching
 
 def _is_returned_again(loop: ast.AST, names: Set[str]) -> bool:
     """Tell whether a call takes a variable and returns its next value: `output, hidden = model(x, hidden)`."""
-    for node in list_nodes(loop):
+    for node in list_statements(loop):
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
             targets = {name for target in node.targets for name in _list_names(target)}
             given = [*node.value.args, *(word.value for word in node.value.keywords)]
@@ -191,7 +191,7 @@ def _find_undetached(reading: Reading) -> Iterator[Finding]:
 
 def _is_set_before(loop: ast.AST, node: ast.AST, names: Set[str]) -> bool:
     """Tell whether a loop assigns one of the names elsewhere: it is cut off there, or begins anew."""
-    others = [part for part in list_nodes(loop) if isinstance(part, ast.Assign) and part is not node]
+    others = [part for part in list_statements(loop) if isinstance(part, ast.Assign) and part is not node]
     targets = {name for part in others for target in part.targets for name in _list_names(target)}
     heads = _list_names(loop.target) if isinstance(loop, ast.For) else set()
     return bool(names & (targets | heads))

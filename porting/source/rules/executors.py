@@ -49,11 +49,13 @@ def find_validation(reading: Reading) -> Iterator[Finding]:
 
 def _is_of_training(reading: Reading, call: Call) -> bool:
     """Tell whether the module that is called is trained, in a program that does not only infer."""
+    modules = _list_modules(call)
+    if not modules or not _are_trained(modules, reading.trained_modules):
+        return False
     optimizers = reading.facts.list_things(Kind.OPTIMIZER)
     makers = [thing.call for thing in optimizers if thing.call is not None]
     trains = any(reading.may_meet(one.where, call.where) for one in (*makers, *reading.backward_calls))
-    trains = trains and not (optimizers and all(map(is_of_no_module, optimizers)))
-    return trains and _are_trained(reading, _list_modules(call), _list_trained(reading))
+    return trains and not (optimizers and all(map(is_of_no_module, optimizers)))
 
 
 def _list_calls_without_gradients(reading: Reading) -> Iterator[Call]:
@@ -87,15 +89,7 @@ def _turns_training_off(call: Call) -> bool:
     return call.is_method("eval") or _makes_evaluator(call)
 
 
-def _list_trained(reading: Reading) -> Set[Thing]:
-    """List the modules that an optimizer has; none where that is not known."""
-    optimizers = reading.facts.list_things(Kind.OPTIMIZER)
-    return {part for optimizer in optimizers for part in reading.go_through(optimizer) if part.kind is Kind.MODULE}
-
-
-def _are_trained(reading: Reading, modules: List[Thing], trained: Set[Thing]) -> bool:
-    if not modules:
-        return False
+def _are_trained(modules: List[Thing], trained: Set[Thing]) -> bool:
     return not trained or bool(list_modules(modules) & trained) or not _are_known(modules, trained)
 
 

@@ -8,7 +8,7 @@ from typing import Iterator, List, Set
 
 from porting.diagnostics import Finding, Place
 from porting.source.facts import Call, Kind, Statement, Thing, Things
-from porting.source.files import list_nodes
+from porting.source.files import list_nodes, list_statements
 from porting.source.rules.names import is_in_place, name_last, write_dotted
 from porting.source.rules.reading import TENSORS, Reading
 from porting.source.rules.scope import rule
@@ -166,7 +166,7 @@ def _is_input(reading: Reading, node: ast.expr, things: Things, place: Place) ->
 def _list_parameters(reading: Reading, place: Place) -> Set[str]:
     """List the parameters of the functions around a place."""
     tree = reading.parse(place.file)
-    functions = (node for node in list_nodes(tree) if isinstance(node, ast.FunctionDef)) if tree is not None else ()
+    functions = (node for node in list_statements(tree) if isinstance(node, ast.FunctionDef)) if tree is not None else ()
     return {
         argument.arg
         for function in functions

@@ -234,6 +234,8 @@ def _pads_to_longest(call: Call) -> bool:
 
 def _takes_longest(call: Call, collating: Set[str]) -> bool:
     """Tell whether a function that makes batches looks for the longest sample, or for what is left of the data."""
+    if name_last(call.name) not in ("max", "min"):
+        return False
     words = {getattr(part, "id", getattr(part, "attr", "")) for node in call.node.args for part in list_nodes(node)}
     measures = bool(words & {"len", "shape", "size"}) or any(
         re.search(r"len(gth)?s?(_|$)", str(word)) for word in words
@@ -261,10 +263,9 @@ def _is_rest(node: ast.BinOp) -> bool:
 def find_short_slices(reading: Reading) -> Iterator[Finding]:
     """B010: batches are slices, of which the last is short."""
     loops = {loop.node for call in (*reading.module_calls, *_list_port_calls(reading)) for loop in call.where.loops}
+    trains = bool(reading.backward_calls or reading.ports)
     for node, file in reading.files_of_loops.items():
-        yields = any(isinstance(part, ast.Yield) for part in list_nodes(node))
-        is_of_training = node in loops or yields and bool(reading.backward_calls or reading.ports)
-        if isinstance(node, (ast.For, ast.While)) and is_of_training:
+        if node in loops or trains and any(isinstance(part, ast.Yield) for part in list_nodes(node)):
             for part in (*_list_slices(node), *_list_splits(node)):
                 place = Place(file, part.lineno, part.col_offset + 1)
                 yield reading.report(

@@ -8,7 +8,7 @@ from typing import Dict, FrozenSet, Iterable, List, Optional, Sequence, Set, Tup
 
 from porting.diagnostics import CODES, Finding, Place, Severity
 from porting.source.facts import Call, Facts, Kind, Loop, LoopKind, Statement, Thing, Where
-from porting.source.files import Unit, list_nodes
+from porting.source.files import Unit, list_nodes, list_statements
 from porting.source.rules.guards import are_exclusive, excludes_ports
 from porting.source.rules.names import is_backward, is_for_ports
 from porting.source.rules.reach import Reach, share_program
@@ -37,6 +37,8 @@ class Reading:
         self._units = {unit.file: unit for unit in units}
         self._nodes: Dict[ast.AST, FrozenSet[int]] = {}
         self._parts: Dict[Thing, Tuple[Thing, ...]] = {}
+        self.found: Dict[object, Tuple[Finding, ...]] = {}
+        """What rules have found, by the rule."""
 
     # ---------------------------------------------------------------- what kind of program
 
@@ -79,6 +81,12 @@ class Reading:
     def ported_modules(self) -> Set[Thing]:
         """The modules that are in a port that trains."""
         return list_modules(self.training_ports)
+
+    @cached_property
+    def trained_modules(self) -> Set[Thing]:
+        """The modules that an optimizer has; none where that is not known."""
+        optimizers = self.facts.list_things(Kind.OPTIMIZER)
+        return {part for optimizer in optimizers for part in self.go_through(optimizer) if part.kind is Kind.MODULE}
 
     @cached_property
     def calls_by_node(self) -> Dict[ast.AST, Call]:
@@ -321,14 +329,14 @@ class Reading:
         return list(self._units)
 
     @cached_property
-    def files_of_loops(self) -> Dict[ast.AST, str]:
+    def files_of_loops(self) -> Dict[Union[ast.For, ast.While], str]:
         """The file, or cell, of each loop."""
         trees = ((file, self.parse(file)) for file in self.files)
         return {
             node: file
             for file, tree in trees
             if tree is not None
-            for node in list_nodes(tree)
+            for node in list_statements(tree)
             if isinstance(node, (ast.For, ast.While))
         }
 
@@ -347,7 +355,7 @@ class Reading:
         file = next((where.file for where in places if where.function == wanted), None)
         tree = self.parse(file) if file else None
         class_name = thing.name.rpartition(".")[2]
-        classes = [node for node in list_nodes(tree) if isinstance(node, ast.ClassDef)] if tree else []
+        classes = [node for node in list_statements(tree) if isinstance(node, ast.ClassDef)] if tree else []
         classes = [node for node in classes if node.name == class_name]
         # of several classes of one name, as functions define them, nobody knows which it is
         for part in classes[0].body if len(classes) == 1 else ():

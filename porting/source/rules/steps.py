@@ -8,7 +8,7 @@ from typing import Dict, Iterator, List, Optional, Set, Union
 
 from porting.diagnostics import Finding, Place
 from porting.source.facts import Call, Kind, Statement, Thing
-from porting.source.files import list_nodes
+from porting.source.files import list_blocks, list_nodes, list_statements
 from porting.source.rules.names import is_in_place, name_last, write_dotted
 from porting.source.rules.reading import TENSORS, Reading
 from porting.source.rules.scope import Programs, list_lines, rule
@@ -223,7 +223,7 @@ def _reads_gradient(nodes: List[ast.expr]) -> bool:
 
 def _list_updates(tree: Optional[ast.AST], function: str = "") -> Iterator[ast.stmt]:
     """List the statements that change weights by their gradients, not those of an optimizer of the program's own."""
-    for node in ast.iter_child_nodes(tree) if tree is not None else ():
+    for node in list_blocks(tree) if tree is not None else ():
         name = node.name if isinstance(node, ast.FunctionDef) else function
         if isinstance(node, (ast.Assign, ast.AugAssign)) and name != "step" and _updates_weight(node):
             yield node
@@ -315,9 +315,9 @@ def _find_unknown_loss(reading: Reading, backward: Call, name: str) -> Optional[
     """Find the assignment of a loss whose function nothing is known of but its name."""
     tree = reading.parse(backward.place.file)
     lines = []
-    for function in list_nodes(tree) if tree is not None else ():
+    for function in list_statements(tree) if tree is not None else ():
         is_around = isinstance(function, ast.FunctionDef) and reading.contains_line(function, backward.place.line)
-        for node in list_nodes(function) if is_around else ():
+        for node in list_statements(function) if is_around else ():
             if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and node.lineno < backward.place.line:
                 is_loss = _LOSS_NAME.search(name_last(write_dotted(node.value.func)))
                 if is_loss and any(write_dotted(target) == name for target in node.targets):

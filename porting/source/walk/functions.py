@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Dict, List, Optional, Union
 
 from porting.source.facts import Call, Kind
-from porting.source.files import list_nodes
+from porting.source.files import list_statements
 from porting.source.walk.attributes import (
     bind_function,
     find_in_class,
@@ -241,7 +241,7 @@ def _record_hidden_parts(walk: Walk, instance: Object, definition: Class) -> Non
     }
     places = {
         target.attr: node.value
-        for node in (part for cls in list_bases(definition) for part in list_nodes(cls.node))
+        for node in (part for cls in list_bases(definition) for part in list_statements(cls.node))
         if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None
         for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
         if isinstance(target, ast.Attribute)
