@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import functools
 import itertools
 import os
 import re
@@ -11,12 +10,22 @@ import warnings
 from dataclasses import dataclass
 from importlib.util import decode_source
 from pathlib import Path
-from typing import Iterator, List, Set, Tuple, Type, Union
+from typing import Callable, Dict, Iterator, List, Set, Tuple, Type, Union
 
 from porting.diagnostics import Finding, Place
 from porting.source.notebooks import Cell, blank_magics, read_cells
 
-__all__ = ["MOST_BYTES", "MOST_FILES", "SourceFile", "Unit", "list_blocks", "list_nodes", "list_sources", "list_statements", "read_source"]
+__all__ = [
+    "MOST_BYTES",
+    "MOST_FILES",
+    "SourceFile",
+    "Unit",
+    "list_blocks",
+    "list_nodes",
+    "list_sources",
+    "list_statements",
+    "read_source",
+]
 
 MOST_FILES = 2000
 """So many files of a folder are read."""
@@ -48,7 +57,10 @@ class Unit:
 
     def text_of(self, node: ast.AST) -> str:
         """Write a node as it stands in the source, in one line."""
-        place = self.place_of(node)
+        return self.text_at(self.place_of(node))
+
+    def text_at(self, place: Place) -> str:
+        """Write what stands at a place, in one line."""
         last = place.end_line or place.line
         lines = list(self.lines[place.line - 1 : last])
         if not lines:
@@ -76,7 +88,7 @@ def list_nodes(top: ast.AST) -> List[ast.AST]:
     """List a node and all that is in it in the order of `ast.walk`, in a fifth of the time; contexts are left out."""
     found = [top]
     for node in found:
-        for name in _name_fields(type(node)):
+        for name in _HOLDING_NODES[type(node)]:
             value = getattr(node, name, None)
             if isinstance(value, list):
                 found += value if None not in value else filter(None, value)
@@ -95,25 +107,26 @@ def list_statements(top: ast.AST) -> List[ast.AST]:
 
 def list_blocks(node: ast.AST) -> List[ast.AST]:
     """List the statements, handlers and cases that stand right under a node."""
-    return [part for name in _name_blocks(type(node)) for part in getattr(node, name)]
+    return [part for name in _HOLDING_STATEMENTS[type(node)] for part in getattr(node, name)]
 
 
-@functools.lru_cache(maxsize=None)
-def _name_fields(kind: Type[ast.AST]) -> Tuple[str, ...]:
-    """Name the fields of a class of nodes in which there may be nodes."""
-    is_plain = issubclass(kind, (ast.Constant, ast.Global, ast.Nonlocal))
-    return () if is_plain else tuple(name for name in kind._fields if name not in _PLAIN_FIELDS)
+class _Fields(Dict[Type[ast.AST], Tuple[str, ...]]):
+    """Names of the fields of each class of nodes that are wanted, which are told when it is first met."""
+
+    def __init__(self, is_wanted: Callable[[Type[ast.AST], str], bool]) -> None:
+        super().__init__()
+        self._is_wanted = is_wanted
+
+    def __missing__(self, kind: Type[ast.AST]) -> Tuple[str, ...]:
+        self[kind] = tuple(name for name in kind._fields if self._is_wanted(kind, name))
+        return self[kind]
 
 
-@functools.lru_cache(maxsize=None)
-def _name_blocks(kind: Type[ast.AST]) -> Tuple[str, ...]:
-    return () if issubclass(kind, ast.expr) else tuple(name for name in _BLOCKS if name in kind._fields)
-
-
-_PLAIN_FIELDS = frozenset(
-    "arg attr conversion ctx id is_async kind kwd_attrs level module rest simple type_comment".split()
-)
 _BLOCKS = ("body", "handlers", "orelse", "finalbody", "cases")
+_LEAVES = (ast.Constant, ast.Global, ast.Nonlocal)
+_TEXTS = frozenset("arg attr conversion ctx id is_async kind kwd_attrs level module rest simple type_comment".split())
+_HOLDING_NODES = _Fields(lambda kind, name: name not in _TEXTS and not issubclass(kind, _LEAVES))
+_HOLDING_STATEMENTS = _Fields(lambda kind, name: name in _BLOCKS and not issubclass(kind, ast.expr))
 
 
 def list_sources(path: Union[str, os.PathLike[str]]) -> Tuple[List[str], List[Finding]]:

@@ -65,16 +65,15 @@ def _list_reads(reading: Reading) -> Iterator[Tuple[Place, Where]]:
             yield read.place, read.where
     averaged = [(place, where) for place, where in list_averaged(reading) if is_of_loop(where)]
     yield from (one for one in averaged if reading.find_batch_loop(one[1]) is not None)
-    for call in reading.facts.calls:
-        reads_all = call.is_method("update_parameters") and call.is_on(Kind.MODULE)
-        if call.is_method("state_dict") and call.is_on(Kind.MODULE):
-            # a checkpoint only keeps it
-            heads = (node.iter for node in reading.files_of_loops if isinstance(node, ast.For))
-            reads_all = any(reading.contains(head, call.node) for head in heads)
-        if reads_all and reading.find_batch_loop(call.where) is not None:
+    for call in reading.facts.list_methods("update_parameters", "state_dict"):
+        # a checkpoint only keeps it
+        heads = (node.iter for node in reading.files_of_loops if isinstance(node, ast.For))
+        reads_all = call.is_method("update_parameters") or any(reading.contains(head, call.node) for head in heads)
+        if call.is_on(Kind.MODULE) and reading.find_batch_loop(call.where) is not None and reads_all:
             yield call.place, call.where
+    for call in reading.facts.list_methods("cpu", "to"):
         if not call.where.in_forward and _are_results(call.receiver):
-            if call.is_method("cpu") or call.is_method("to") and _names_host(call):
+            if call.is_method("cpu") or _names_host(call):
                 yield call.place, call.where
 
 
@@ -133,7 +132,7 @@ def _is_for_one_round(guard: ast.expr) -> bool:
 @rule(Programs.PLAIN)
 def find_carried_states(reading: Reading) -> Iterator[Finding]:
     """B019: a state that the model returns is its input in the next batch."""
-    detaching = {call.where.function for call in reading.facts.calls if call.is_method("detach", "detach_")}
+    detaching = {call.where.function for call in reading.facts.list_methods("detach", "detach_")}
     for statement in reading.facts.statements:
         loop = reading.find_batch_loop(statement.where)
         if loop is None or statement.where.in_forward or not isinstance(statement.node, ast.Assign):
@@ -204,11 +203,11 @@ def find_data_from_models(reading: Reading) -> Iterator[Finding]:
     """B020: an environment is stepped with what the model has chosen."""
     others = {one.where.file for one in reading.facts.imports if one.name.partition(".")[0] in ("jax", "tensorflow")}
     others -= {one.where.file for one in reading.facts.imports if one.name.partition(".")[0] == "torch"}
-    if any(call.is_method("inference") for call in reading.facts.calls) and reading.training_ports:
+    if reading.training_ports and reading.facts.list_methods("inference"):
         # experience is collected by the port that infers
         return
-    for call in reading.facts.calls:
-        if not call.is_method("step") or not call.node.args or call.where.in_forward or call.place.file in others:
+    for call in reading.facts.list_methods("step"):
+        if not call.node.args or call.where.in_forward or call.place.file in others:
             continue
         # an environment around another one hands on what it was given
         if name_last(call.where.function) in ("step", "reset") or isinstance(call.node.args[0], ast.Constant):

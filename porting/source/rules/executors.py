@@ -150,8 +150,7 @@ def find_bare_calls(reading: Reading) -> Iterator[Finding]:
 def _comes_behind(reading: Reading, call: Call) -> bool:
     makers = [port.call for port in reading.training_ports if port.call is not None]
     return any(
-        maker.where.order < call.where.order and not are_exclusive(maker.where.guards, call.where.guards)
-        for maker in makers
+        maker.order < call.order and not are_exclusive(maker.where.guards, call.where.guards) for maker in makers
     )
 
 

@@ -73,7 +73,7 @@ def find_data_dependent_shapes(reading: Reading) -> Iterator[Finding]:
         by_name = read.asks == "shape by name"
         is_asked = read.asks == "shape" or by_name
         if is_asked and (read.where.in_forward or not reading.loss_parts.isdisjoint(read.things)):
-            guess = f"only its name says that `{read.text}` chooses elements" if by_name else ""
+            guess = f"only its name says that `{reading.read_text(read.place)}` chooses elements" if by_name else ""
             yield reading.report("C002", read.place, guess=guess)
 
 
@@ -166,11 +166,10 @@ def _is_input(reading: Reading, node: ast.expr, things: Things, place: Place) ->
 def _list_parameters(reading: Reading, place: Place) -> Set[str]:
     """List the parameters of the functions around a place."""
     tree = reading.parse(place.file)
-    functions = (node for node in list_statements(tree) if isinstance(node, ast.FunctionDef)) if tree is not None else ()
     return {
         argument.arg
-        for function in functions
-        if reading.contains_line(function, place.line)
+        for function in (list_statements(tree) if tree is not None else ())
+        if isinstance(function, ast.FunctionDef) and reading.contains_line(function, place.line)
         for argument in function.args.args
     }
 

@@ -265,7 +265,8 @@ def find_short_slices(reading: Reading) -> Iterator[Finding]:
     loops = {loop.node for call in (*reading.module_calls, *_list_port_calls(reading)) for loop in call.where.loops}
     trains = bool(reading.backward_calls or reading.ports)
     for node, file in reading.files_of_loops.items():
-        if node in loops or trains and any(isinstance(part, ast.Yield) for part in list_nodes(node)):
+        yields = node not in loops and trains and any(isinstance(part, ast.Yield) for part in list_nodes(node))
+        if isinstance(node, (ast.For, ast.While)) and (node in loops or yields):
             for part in (*_list_slices(node), *_list_splits(node)):
                 place = Place(file, part.lineno, part.col_offset + 1)
                 yield reading.report(

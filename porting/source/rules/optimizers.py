@@ -91,9 +91,8 @@ def _is_attribute(node: ast.AST) -> bool:
 def find_withheld_optimizers(reading: Reading) -> Iterator[Finding]:
     """O012: the optimizer that the program configures is not the one that the port was given."""
     given = {part for port in reading.ports for part in reading.go_through(port) if part.kind is Kind.OPTIMIZER}
-    for call in reading.facts.calls:
-        if call.is_method("setOptimizer"):
-            given.update(thing for argument in call.arguments for thing in argument)
+    for call in reading.facts.list_methods("setOptimizer"):
+        given.update(thing for argument in call.arguments for thing in argument)
     places = {thing.place for thing in given if thing.place is not None}
     others = [one for one in reading.facts.list_things(Kind.OPTIMIZER) if not {one} & given and one.place not in places]
     for port in reading.training_ports:
@@ -108,7 +107,7 @@ def find_withheld_optimizers(reading: Reading) -> Iterator[Finding]:
 
 def _is_used(reading: Reading, optimizer: Thing, *, beside: Thing) -> bool:
     """Tell whether an optimizer is used; one that is made after a port for more than the state of the port's own."""
-    makers = [thing.call.where.order for thing in (beside, optimizer) if thing.call is not None]
+    makers = [thing.call.order for thing in (beside, optimizer) if thing.call is not None]
     passing = ("state_dict", "load_state_dict") if makers == sorted(makers) else ()
     calls = (call for call in reading.facts.calls if not call.is_method(*passing))
     return any(optimizer in things for call in calls for things in (call.receiver, *call.arguments))
@@ -135,8 +134,8 @@ def find_several_optimizers(reading: Reading) -> Iterator[Finding]:
     for optimizer in (*_find_of_layers(reading), *configured):
         seen.add(optimizer.place)
     steps: Dict[Optional[Place], Set[Call]] = {}
-    for call in reading.facts.calls:
-        for place in _list_stepped(call) if call.is_method("step") else ():
+    for call in reading.facts.list_methods("step"):
+        for place in _list_stepped(call):
             steps.setdefault(place, set()).add(call)
     firsts: List[Thing] = []
     for optimizer in _list_optimizers(reading):
@@ -213,14 +212,14 @@ def _has_own_weights(optimizer: Thing) -> bool:
 def find_accumulation(reading: Reading) -> Iterator[Finding]:
     """O011: several backward passes make one step, by an `if` around the step or a loop around the passes."""
     passes = reading.port_calls if reading.is_ported else reading.backward_calls
-    steps = [call for call in reading.facts.calls if call.is_method("step") and call.is_on(Kind.OPTIMIZER, Kind.SCALER)]
+    steps = [call for call in reading.facts.list_methods("step") if call.is_on(Kind.OPTIMIZER, Kind.SCALER)]
     looped = [one for one in passes if one.where.loops and _is_accumulating(one.where.loops[-1].node)]
     places: Dict[Place, None] = {}
     for step in filter(reading.concerns_port, steps):
         for place in _locate_accumulation(reading, step, passes, looped):
             places.setdefault(place)
-    for call in reading.facts.calls:
-        if call.is_method("accumulate") and any(thing.name.startswith("accelerate.") for thing in call.receiver):
+    for call in reading.facts.list_methods("accumulate"):
+        if any(thing.name.startswith("accelerate.") for thing in call.receiver):
             places.setdefault(call.place)
     for place in places:
         yield reading.report("O011", place)
@@ -308,7 +307,7 @@ def find_rates_set_by_hand(reading: Reading) -> Iterator[Finding]:
 
 
 def _tells_device(reading: Reading) -> bool:
-    return any(call.is_method("setOptimizer", "scheduler", "set_optimizer") for call in reading.facts.calls)
+    return bool(reading.facts.list_methods("setOptimizer", "scheduler", "set_optimizer"))
 
 
 def _is_scheduler(reading: Reading, call: Call) -> bool:
@@ -342,7 +341,8 @@ _LENGTH = re.compile(r"^\s*([\w.]+)\s*(?::[^=]*)?=(?!=)(.*)$")
 @rule(in_host_loops=False)
 def find_lengths_in_schedules(reading: Reading) -> Iterator[Finding]:
     """B016: the number of a loader's batches goes into a schedule."""
-    makers = [call for call in reading.facts.calls if any(_is_made_by(thing, call) for thing in call.result)]
+    makers = [thing.call for thing in reading.facts.list_things(Kind.SCHEDULER) if thing.call is not None]
+    makers = [call for call in makers if any(_is_made_by(thing, call) for thing in call.result)]
     for call in reading.facts.calls:
         if call.name != "builtins.len" or not call.arguments:
             continue

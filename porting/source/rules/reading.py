@@ -255,7 +255,7 @@ class Reading:
     @cached_property
     def guards_of_steps(self) -> Set[ast.expr]:
         """The conditions under which optimizers make their steps."""
-        steps = (call for call in self.facts.calls if call.is_method("step"))
+        steps = self.facts.list_methods("step")
         return {guard for call in steps if call.is_on(Kind.OPTIMIZER, Kind.SCALER) for guard in call.where.guards}
 
     def concerns_port(self, call: Call) -> bool:
@@ -309,9 +309,7 @@ class Reading:
     @cached_property
     def _step_loops(self) -> Set[ast.AST]:
         """The innermost loops around backward passes, steps and calls of models."""
-        steps = [
-            call for call in self.facts.calls if call.is_method("step") and call.is_on(Kind.OPTIMIZER, Kind.SCALER)
-        ]
+        steps = [call for call in self.facts.list_methods("step") if call.is_on(Kind.OPTIMIZER, Kind.SCALER)]
         innermost = [call.where.loops[-1] for call in (*self.backward_calls, *steps) if call.where.loops]
         for call in self.facts.calls:
             is_call = call.is_on(Kind.MODULE, Kind.PORT) and not call.name.startswith(".") and not call.where.in_forward
@@ -329,7 +327,7 @@ class Reading:
         return list(self._units)
 
     @cached_property
-    def files_of_loops(self) -> Dict[Union[ast.For, ast.While], str]:
+    def files_of_loops(self) -> Dict[ast.AST, str]:
         """The file, or cell, of each loop."""
         trees = ((file, self.parse(file)) for file in self.files)
         return {
@@ -343,6 +341,10 @@ class Reading:
     def read_lines(self, file: str) -> Tuple[str, ...]:
         """Read the lines of a file, or of a notebook's cell."""
         return self._units[file].lines if file in self._units else ()
+
+    def read_text(self, place: Place) -> str:
+        """Read what stands at a place, in one line."""
+        return self._units[place.file].text_at(place) if place.file in self._units else ""
 
     def parse(self, file: str) -> Optional[ast.Module]:
         """Give the syntax of a file of the program."""

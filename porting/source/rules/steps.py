@@ -84,7 +84,7 @@ def find_gradients_of_gradients(reading: Reading) -> Iterator[Finding]:
 @rule(of_steps=True)
 def find_optimizer_steps(reading: Reading) -> Iterator[Finding]:
     """O007, or O004 with a closure: an optimizer's step on the host."""
-    for call in reading.facts.calls:
+    for call in reading.facts.list_methods("step"):
         if _is_optimizer_step(call):
             is_remote = any(thing.name.startswith("torch.distributed.") for thing in call.receiver)
             has_closure = bool(call.node.args) and call.is_on(Kind.OPTIMIZER) and not call.is_on(Kind.SCALER)
@@ -96,7 +96,7 @@ _OPTIMIZER_NAME = re.compile(r"(^|_)opt(im\w*)?($|_)|optim", re.IGNORECASE)
 
 
 def _is_optimizer_step(call: Call) -> bool:
-    if not call.is_method("step") or call.where.in_forward:
+    if call.where.in_forward:
         return False
     if call.receiver:
         return call.is_on(Kind.OPTIMIZER, Kind.SCALER)
@@ -110,9 +110,8 @@ def find_zero_grad(reading: Reading) -> Iterator[Finding]:
     for statement in reading.facts.statements:
         if drops_gradient(statement.node) and not statement.where.in_forward and not reading.is_ported:
             yield reading.report("O008", statement.place)
-    for call in reading.facts.calls:
-        zeroes_one = call.is_method("zero_") and write_dotted(call.node.func).endswith(".grad.zero_")
-        if call.is_method("zero_grad") or zeroes_one:
+    for call in reading.facts.list_methods("zero_grad", "zero_"):
+        if call.is_method("zero_grad") or write_dotted(call.node.func).endswith(".grad.zero_"):
             yield reading.report("O008", call.place)
 
 
@@ -122,8 +121,8 @@ def find_gradients_read(reading: Reading) -> Iterator[Finding]:
     if not reading.backward_calls and not reading.is_ported and not reading.has_trainer:
         return
     told = list_lines((*UPDATES, find_zero_grad), reading)
-    for call in reading.facts.calls:
-        if call.is_method("register_hook", "register_post_accumulate_grad_hook") and any(map(is_weight, call.receiver)):
+    for call in reading.facts.list_methods("register_hook", "register_post_accumulate_grad_hook"):
+        if any(map(is_weight, call.receiver)):
             yield reading.report("D009", call.place)
     for read in reading.facts.reads:
         if read.asks == "grad" and is_of_loop(read.where):
@@ -161,7 +160,7 @@ def find_autocast(reading: Reading) -> Iterator[Finding]:
     for call in reading.facts.calls:
         names = [name for name in (call.name, *call.other_names) if name.endswith("autocast")]
         names += [thing.name for thing in call.receiver] if call.is_method("autocast") else []
-        switches = [word.value for word in call.node.keywords if word.arg == "enabled"]
+        switches = [word.value for word in call.node.keywords if word.arg == "enabled"] if names else []
         is_off = any(isinstance(value, ast.Constant) and not value.value for value in switches)
         if not is_off and any(_AUTOCAST.fullmatch(name) for name in names):
             yield reading.report("P013", call.place)
@@ -170,9 +169,8 @@ def find_autocast(reading: Reading) -> Iterator[Finding]:
 @rule(of_steps=True)
 def find_synchronisation(reading: Reading) -> Iterator[Finding]:
     """O016: the loop says when gradients are synchronised."""
-    for call in reading.facts.calls:
-        if call.is_method("no_sync"):
-            yield reading.report("O016", call.place)
+    for call in reading.facts.list_methods("no_sync"):
+        yield reading.report("O016", call.place)
 
 
 def find_switched_synchronisation(reading: Reading) -> Iterator[Finding]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import itertools
 import os
 import re
@@ -38,9 +39,9 @@ _SETTINGS: Tuple[Tuple[str, str, str, str], ...] = (
 def find_settings_of_trainers(reading: Reading) -> Iterator[Finding]:
     """P013, D012, D013 and O001: a trainer is asked for autocast, a wrapper, CUDA or an optimizer of its own."""
     for call in reading.facts.calls:
-        words = {word.arg: word.value for word in call.node.keywords if word.arg}
+        words = {word.arg: word.value for word in call.node.keywords if word.arg and _find_settings(call.name)}
         values = {name: _write_value(node) for name, node in words.items()}
-        for code, name in _list_asked(call.name, values) if words else ():
+        for code, name in _list_asked(call.name, values):
             if not (code == "D013" and asks_for_cuda(call.where.guards)):
                 place = Place(call.place.file, words[name].lineno, words[name].col_offset + 1)
                 yield reading.report(code, place, note=_tell_lacking(values[name]) if code == "O001" else "")
@@ -48,10 +49,16 @@ def find_settings_of_trainers(reading: Reading) -> Iterator[Finding]:
 
 def _list_asked(maker: str, values: Mapping[str, str]) -> Iterator[Tuple[str, str]]:
     """List the codes of settings that ask for something, with their names."""
-    for code, trainer, names, asking in _SETTINGS:
-        for name, value in values.items() if re.fullmatch(trainer, maker) else ():
+    for code, names, asking in _find_settings(maker):
+        for name, value in values.items():
             if re.fullmatch(names, name) and re.fullmatch(asking, value):
                 yield code, name
+
+
+@functools.lru_cache(maxsize=8192)
+def _find_settings(maker: str) -> Tuple[Tuple[str, str, str], ...]:
+    """Find what may be asked of a trainer: codes, with patterns of names and values."""
+    return tuple((code, names, asking) for code, trainer, names, asking in _SETTINGS if re.fullmatch(trainer, maker))
 
 
 def _write_value(node: ast.expr) -> str:

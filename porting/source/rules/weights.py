@@ -42,8 +42,8 @@ def _list_buffers(reading: Reading) -> Set[Tuple[str, object]]:
     """List the registered buffers, each with its class."""
     return {
         (call.where.function.rpartition(".")[0], call.node.args[0].value)
-        for call in reading.facts.calls
-        if call.is_method("register_buffer") and call.node.args and isinstance(call.node.args[0], ast.Constant)
+        for call in reading.facts.list_methods("register_buffer")
+        if call.node.args and isinstance(call.node.args[0], ast.Constant)
     }
 
 

@@ -103,8 +103,9 @@ def _list_values(tree: Optional[ast.AST], names: Set[str]) -> List[ast.AST]:
 def _list_returned(tree: Optional[ast.AST], value: ast.expr, number: int) -> List[ast.expr]:
     """List what the function of the file that an expression calls returns, of a tuple the part of this number."""
     name = name_last(write_dotted(value.func)) if isinstance(value, ast.Call) else ""
-    functions = (node for node in list_statements(tree) if isinstance(node, ast.FunctionDef)) if tree is not None else ()
-    body = (part for node in functions if node.name == name for part in list_statements(node))
+    nodes = list_statements(tree) if tree is not None else ()
+    functions = (node for node in nodes if isinstance(node, ast.FunctionDef) and node.name == name)
+    body = (part for node in functions for part in list_statements(node))
     returned = [node.value for node in body if isinstance(node, ast.Return) and node.value is not None]
     return [one.elts[number] if isinstance(one, ast.Tuple) and number < len(one.elts) else one for one in returned]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
-from typing import Dict, List, Mapping, Type, Union
+from typing import Dict, List, Mapping, Tuple, Type, Union
 
 from porting.source.facts import Kind, Things
 from porting.source.library import TENSOR_KINDS
@@ -38,13 +38,12 @@ _BUILTINS: Dict[str, Value] = {name: (External(f"builtins.{name}"),) for name in
 
 def _evaluate_name(walk: Walk, node: ast.Name) -> Value:
     frame = walk.frame
-    scopes: List[Scope] = [frame.cells, *frame.scopes, walk.globals[frame.module]]
+    scopes: Tuple[Scope, ...] = (frame.cells, *frame.scopes, walk.globals[frame.module])
     if node.id in frame.outer_names:
-        scopes = [frame.outer_names[node.id]]
+        scopes = (frame.outer_names[node.id],)
     for scope in scopes:
-        value = walk.store.read(scope, node.id)
-        if value is not None:
-            return value
+        if node.id in scope:
+            return walk.store.read(scope, node.id) or UNKNOWN
     return _BUILTINS.get(node.id, UNKNOWN)
 
 
@@ -83,7 +82,7 @@ def _evaluate_subscript(walk: Walk, node: ast.Subscript) -> Value:
         name = getattr(_get_index(node), "attr", "")
         if name.endswith("_mask"):
             # as of the graphs of PyTorch Geometric: `data.train_mask`
-            walk.record_statement(node, list_things(result), text=_get_index(node), asks="shape by name")
+            walk.record_statement(node, list_things(result), shown=_get_index(node), asks="shape by name")
     return result
 
 

@@ -108,7 +108,7 @@ def ask_call(walk: Walk, name: str, receiver: Value, arguments: Arguments, node:
         values = [find_element(walk, holder, node) for holder in holders]
     elif asking == "number of a tensor" and not _list_tensors(receiver) or asking == "text" and list_things(receiver):
         values = []
-    for value in values if asking else ():
+    for value in values:
         for item in value:
             if not _is_holder(item):
                 record_read(walk, node, (item,), asks="text" if asking == "text" else "value")

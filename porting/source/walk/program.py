@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import functools
 import re
 import sys
@@ -117,17 +116,12 @@ def _walk_rest(walk: Walk, is_wanted: Callable[[Function], bool]) -> None:
 
 
 def _list_mentioned(project: Project) -> Set[str]:
-    """List the names that the project's text has elsewhere than where they are defined."""
-    words: collections.Counter = collections.Counter()
-    for unit in project.units:
-        text = "\n".join(unit.lines)
-        words.update(_WORD.findall(text))
-        words.subtract(_DEFINED.findall(text))
-    return {word for word, count in words.items() if count > 0}
+    """List the words that the project's text has elsewhere than where they are defined."""
+    return {word for unit in project.units for word in _WORD.findall(_DEFINED.sub(" ", "\n".join(unit.lines)))}
 
 
 _WORD = re.compile(r"[^\W\d]\w*")
-_DEFINED = re.compile(r"^[ \t]*(?:async[ \t]+)?(?:def|class)\s+(\w+)", re.MULTILINE)
+_DEFINED = re.compile(r"^[ \t]*(?:async[ \t]+)?(?:def|class)\s+\w+", re.MULTILINE)
 
 
 def _is_root(function: Function, mentioned: Set[str]) -> bool:

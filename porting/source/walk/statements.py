@@ -99,7 +99,7 @@ def _execute_raise(walk: Walk, node: ast.Raise) -> None:
 
 
 def _execute_assert(walk: Walk, node: ast.Assert) -> None:
-    walk.record_statement(node, list_things(ask_truth(walk, node.test)), text=node.test)
+    walk.record_statement(node, list_things(ask_truth(walk, node.test)), shown=node.test)
 
 
 def _execute_delete(walk: Walk, node: ast.Delete) -> None:
@@ -130,7 +130,7 @@ def _execute_if(walk: Walk, node: ast.If) -> None:
         walk.run(node.body if walk.is_main else node.orelse)
         return
     value = ask_truth(walk, node.test)
-    walk.record_statement(node, list_things(value), text=node.test)
+    walk.record_statement(node, list_things(value), shown=node.test)
     before = walk.guards
     yes, no = (*before, node.test), (*before, walk.negate(node.test))
 

@@ -38,7 +38,7 @@ Scope = Dict[Any, "Value"]
 """Cells by name: of a function's locals, a module's globals, an object's attributes or a container's elements."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Object:
     """A thing, an instance of a class of the program's, or a container; several variables may hold the same one."""
 
@@ -50,7 +50,7 @@ class Object:
     """What it holds by index or key, where it is a container; see `ANY`."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Function:
     """A function of the program's, with what it has from where it was defined and, for a method, whose it is."""
 
@@ -108,7 +108,7 @@ class Constant:
         return Constant(value, type(value).__name__)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Bound:
     """A method of a thing, or a name of an object of which nothing else is known."""
 
