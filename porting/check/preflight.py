@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import linecache
 import os
 import traceback
@@ -42,13 +43,22 @@ class SourceLook:
     """The files that train when they are imported, by their full path, and the line of the backward pass."""
 
 
-# the trees of many files are millions of objects, all of which stay
-@garbage_pause()
 def look_at_sources(paths: Sequence[str]) -> SourceLook:
     """Read scripts, folders, notebooks and modules, and apply all rules; nothing of them is run or imported.
 
     Raises ExecutableError E020 for a path where nothing is, and for a folder without a program.
     """
+    # the trees of many files are millions of objects, all of which stay; looking through them for those that can go
+    # takes as long as parsing, and so those of the last look wait for the next one, or for the end of the process
+    gc.unfreeze()
+    with garbage_pause():
+        try:
+            return _look_at_sources(paths)
+        finally:
+            gc.freeze()
+
+
+def _look_at_sources(paths: Sequence[str]) -> SourceLook:
     project = read_programs(paths)
     _require_paths(paths, project)
     groups = divide_programs(project)

@@ -33,6 +33,7 @@ from porting.source.walk.values import (
     Value,
     join,
     list_constants,
+    list_functions,
     list_objects,
     list_things,
 )
@@ -84,7 +85,7 @@ def _make_thing(walk: Walk, name: str, kind: Kind, arguments: Arguments, node: a
         parts = ()
     made = walk.make(node, kind, name=name, parts=parts, call=call)
     if kind is Kind.MODULE:
-        functions = tuple(part for value in arguments.values for part in value if isinstance(part, Function))
+        functions = tuple(list_functions(arguments.values))
         if functions:
             walk.store.write(made.cells, "$function", functions)
     return (made,)
@@ -173,6 +174,9 @@ def _call_unlisted(walk: Walk, name: str, arguments: Arguments, node: ast.Call, 
 
 def _call_back(walk: Walk, name: str, arguments: Arguments, node: ast.Call) -> None:
     """Walk the functions that a library is given, with arguments that nobody knows, save those of `spawn`."""
+    functions = list_functions(_list_values(arguments))
+    if not functions:
+        return
     given = Arguments(are_unknown=True)
     if name.endswith((".spawn", ".Process", ".Thread", ".start_processes", ".launch", ".notebook_launcher")):
         for holder in _get_keyword(arguments, "args") or join(*arguments.values[1:2]):
@@ -181,12 +185,11 @@ def _call_back(walk: Walk, name: str, arguments: Arguments, node: ast.Call) -> N
         if name.endswith((".spawn", ".start_processes")):
             given.values.insert(0, UNKNOWN)
     is_engine = name.startswith("ignite.") and name.endswith(".Engine")
-    for value in _list_values(arguments):
-        for item in value:
-            if isinstance(item, Function) and walk.walks.get(item.node, 0) == 0:
-                loops = walk.list_loops_of_library(item.node) if is_engine else walk.loops
-                with walk.standing(loops=loops):
-                    call_function(walk, item, given, node)
+    for function in functions:
+        if walk.walks.get(function.node, 0) == 0:
+            loops = walk.list_loops_of_library(function.node) if is_engine else walk.loops
+            with walk.standing(loops=loops):
+                call_function(walk, function, given, node)
 
 
 def _call_enumerate(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
@@ -268,7 +271,7 @@ def _call_map(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
     if len(arguments.values) < 2:
         return UNKNOWN
     elements = [find_element(walk, value, node) for value in arguments.values[1:]]
-    functions = [item for item in arguments.values[0] if isinstance(item, Function)]
+    functions = list_functions(arguments.values[:1])
     element = join(*[call_function(walk, function, Arguments(elements), node) for function in functions])
     return (Stream(element, list_things(element)),)
 
@@ -309,7 +312,7 @@ def _call_on_instances(walk: Walk, arguments: Arguments, node: ast.Call) -> Valu
     """Call the function that `popdist.execute_on_instances` calls in some of the instances."""
     given = Arguments(arguments.values[2:], arguments.keywords)
     with walk.standing(guards=(*walk.guards, node)):
-        functions = [item for item in join(*arguments.values[1:2]) if isinstance(item, Function)]
+        functions = list_functions(arguments.values[1:2])
         return join(*[call_function(walk, function, given, node) for function in functions])
 
 

@@ -12,12 +12,12 @@ from porting.source.walk.module_calls import call_module
 from porting.source.walk.values import (
     ANY,
     UNKNOWN,
-    Function,
     Object,
     Stream,
     Value,
     join,
     list_constants,
+    list_functions,
     list_things,
 )
 from porting.source.walk.walk import Walk
@@ -38,12 +38,9 @@ _MODULES = (Kind.MODULE, Kind.PORT, Kind.CRITERION)
 
 def call_method(walk: Walk, item: Object, name: str, arguments: Arguments, node: ast.Call, call: Call) -> Value:
     """Call a method that the program does not define; functions that it is given are walked, as a closure's."""
-    if item.thing is not None:
-        given = [Arguments([(item,)]) if name == "apply" else Arguments(are_unknown=True)]
-        for value in arguments.values:
-            for function in value:
-                if isinstance(function, Function):
-                    call_function(walk, function, given[0], node)
+    for function in list_functions(arguments.values) if item.thing is not None else ():
+        given = Arguments([(item,)]) if name == "apply" else Arguments(are_unknown=True)
+        call_function(walk, function, given, node)
     if item.thing is None:
         return _call_of_container(walk, item, name, arguments, node) if item.elements is not None else UNKNOWN
     if item.thing.kind in TENSOR_KINDS:

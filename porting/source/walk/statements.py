@@ -31,10 +31,8 @@ def _execute_expression(walk: Walk, node: ast.Expr) -> None:
 
 
 def _leaves_program(walk: Walk, node: ast.Call) -> bool:
-    name = (
-        walk.evaluate(node.func) if isinstance(node.func, (ast.Name, ast.Attribute)) and not node.keywords else UNKNOWN
-    )
-    return any(isinstance(item, External) and item.name in ("sys.exit", "builtins.exit", "os._exit") for item in name)
+    call = walk.recorder.find_call(node)
+    return call is not None and call.name in ("sys.exit", "builtins.exit", "os._exit") and not node.keywords
 
 
 def _execute_assignment(walk: Walk, node: ast.Assign) -> None:

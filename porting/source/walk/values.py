@@ -27,6 +27,7 @@ __all__ = [
     "Value",
     "join",
     "list_constants",
+    "list_functions",
     "list_objects",
     "list_things",
 ]
@@ -154,6 +155,11 @@ def join(*values: Value) -> Value:
 def list_objects(value: Value, *kinds: Kind) -> List[Object]:
     """List the objects of a value that are things of these kinds."""
     return [item for item in value if isinstance(item, Object) and item.thing and item.thing.kind in kinds]
+
+
+def list_functions(values: Iterable[Value]) -> List[Function]:
+    """List the functions of the program's that values may be."""
+    return [item for value in values for item in value if isinstance(item, Function)]
 
 
 def list_constants(value: Value) -> List[Any]:
