@@ -8,6 +8,7 @@ import os
 import re
 import warnings
 from dataclasses import dataclass
+from functools import cached_property
 from importlib.util import decode_source
 from pathlib import Path
 from typing import Callable, Dict, Iterator, List, Set, Tuple, Type, Union
@@ -45,15 +46,24 @@ class Unit:
 
     file: str
     tree: ast.Module
-    lines: Tuple[str, ...]
+    text: str
+
+    @cached_property
+    def lines(self) -> Tuple[str, ...]:
+        """The lines of the text."""
+        return tuple(self.text.split("\n"))
 
     def place_of(self, node: ast.AST) -> Place:
         """Say which span a node stands in, with columns in characters."""
         line, end_line = getattr(node, "lineno", 1), getattr(node, "end_lineno", None)
-        column = self._count_characters(line, getattr(node, "col_offset", 0))
-        end_byte = getattr(node, "end_col_offset", None)
-        end_column = None if end_line is None or end_byte is None else self._count_characters(end_line, end_byte)
-        return Place(self.file, line, column, end_line, end_column)
+        start, end = getattr(node, "col_offset", 0), getattr(node, "end_col_offset", None)
+        if end_line is None or end is None:
+            return Place(self.file, line, self._count_characters(line, start), end_line)
+        if self._has_only_ascii:
+            return Place(self.file, line, start + 1, end_line, end + 1)
+        return Place(
+            self.file, line, self._count_characters(line, start), end_line, self._count_characters(end_line, end)
+        )
 
     def text_of(self, node: ast.AST) -> str:
         """Write a node as it stands in the source, in one line."""
@@ -69,6 +79,10 @@ class Unit:
             lines[-1] = lines[-1][: place.end_column - 1]
         lines[0] = lines[0][(place.column or 1) - 1 :]
         return " ".join(line.strip() for line in lines)
+
+    @cached_property
+    def _has_only_ascii(self) -> bool:
+        return self.text.isascii()
 
     def _count_characters(self, line: int, byte: int) -> int:
         text = self.lines[line - 1] if 0 < line <= len(self.lines) else ""
@@ -205,7 +219,7 @@ def _parse_unit(file: str, text: str) -> Union[Unit, Finding]:
         return _describe_syntax_error(file, text, error)
     except (ValueError, RecursionError, MemoryError) as error:
         return Finding("X002", place=Place(file, 1), notes=str(error) or type(error).__name__)
-    return Unit(file, tree, tuple(text.split("\n")))
+    return Unit(file, tree, text)
 
 
 def _parse_text(text: str, file: str) -> ast.Module:
@@ -243,4 +257,4 @@ def _parse_cell(file: str, cell: Cell) -> Union[Unit, Finding]:
     if isinstance(unit, Unit):
         return unit
     unit = _parse_unit(file, blank_magics(cell.text))
-    return Unit(file, unit.tree, tuple(cell.text.split("\n"))) if isinstance(unit, Unit) else unit
+    return Unit(file, unit.tree, cell.text) if isinstance(unit, Unit) else unit

@@ -32,7 +32,7 @@ class ImportedName:
 def list_imports(unit: Unit, *, is_main: bool) -> Iterator[ImportedName]:
     """List the imports of a file, wherever they stand; those under its main guard only where it is the program."""
     names: Dict[str, List[str]] = {}
-    has_computed = any("import_module" in line or "__import__" in line for line in unit.lines)
+    has_computed = "import_module" in unit.text or "__import__" in unit.text
     if has_computed:
         names = read_names(unit.tree, unit.file)
     for node, is_optional in _go_through(unit, is_main=is_main, has_computed=has_computed):
@@ -108,4 +108,5 @@ def is_main_guard(test: ast.expr) -> bool:
     >>> is_main_guard(ast.parse("__name__ == '__main__'", mode="eval").body)
     True
     """
-    return isinstance(test, ast.Compare) and "__name__" in _list_words(test)
+    parts = (test.left, *test.comparators) if isinstance(test, ast.Compare) else ()
+    return any(getattr(part, "id", "") == "__name__" for part in parts)

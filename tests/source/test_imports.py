@@ -11,7 +11,7 @@ from porting.source.imports import list_imports
 
 
 def imports_of(text, *, is_main=True):
-    unit = Unit("train.py", ast.parse(text), tuple(text.split("\n")))
+    unit = Unit("train.py", ast.parse(text), text)
     return [("." * one.level + one.name, one.parts, one.is_optional) for one in list_imports(unit, is_main=is_main)]
 
 

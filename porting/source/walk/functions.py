@@ -15,7 +15,7 @@ from porting.source.walk.attributes import (
     is_parameter,
     list_bases,
 )
-from porting.source.walk.guesses import Uses, find_uses, guess_kind, guess_kind_by_name
+from porting.source.walk.guesses import guess_kind, guess_kind_by_name
 from porting.source.walk.values import (
     ANY,
     UNKNOWN,
@@ -92,12 +92,6 @@ def _is_enough(walk: Walk, times: int) -> bool:
     return times >= most or walk.num_steps > walk.most_steps
 
 
-def _find_uses(walk: Walk, body: ast.AST) -> Uses:
-    if body not in walk.uses:
-        walk.uses[body] = find_uses(body, walk.frame.unit.lines)
-    return walk.uses[body]
-
-
 def _run_body(walk: Walk, body: Union[ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda], frame: Frame) -> Value:
     if isinstance(body, ast.Lambda):
         return walk.evaluate(body.body)
@@ -161,7 +155,7 @@ def _bind_parameter(
 
 def _guess_parameter(walk: Walk, function: Function, parameter: ast.arg, *, may_be_tensor: bool) -> Value:
     name = parameter.arg
-    by_use = guess_kind(_find_uses(walk, function.node), name)
+    by_use = guess_kind(walk.find_uses(function.node), name)
     kind = by_use or guess_kind_by_name(name)
     is_guess = by_use is None and kind is not None
     if kind is None and may_be_tensor and name != "self" and _takes_batch(walk, function, parameter):

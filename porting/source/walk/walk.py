@@ -9,7 +9,7 @@ from typing import Any, Callable, ContextManager, Dict, FrozenSet, List, Mapping
 from porting.diagnostics import Place
 from porting.source.facts import Call, Kind, Loop, LoopKind, Statement, Thing, Things, Where
 from porting.source.project import Module, Project, Unit
-from porting.source.walk.guesses import Uses
+from porting.source.walk.guesses import Uses, find_uses
 from porting.source.walk.recorder import Recorder
 from porting.source.walk.store import Store, Writes
 from porting.source.walk.values import UNKNOWN, Class, Constant, Function, Object, Scope, Value
@@ -206,6 +206,12 @@ class Walk:
             and where.without_gradients == self.without_gradients
             and not where.in_evaluation
         )
+
+    def find_uses(self, scope: ast.AST) -> Uses:
+        """Find what is done with the names of a scope of the file that is being walked."""
+        if scope not in self.uses:
+            self.uses[scope] = find_uses(scope, self.frame.unit.lines)
+        return self.uses[scope]
 
     def set_mode(self, *, evaluation: bool) -> None:
         """Remember that `eval()` or `train()` was called."""
