@@ -99,17 +99,22 @@ def _list_global(counted: _Counted, call: Call) -> Set[str]:
 
 def _find_annealed_attributes(reading: Reading, counted: _Counted) -> Iterator[Finding]:
     """Find attributes that `forward` or a loss reads of itself, and that the training sets to what it counts."""
-    read = _list_attributes_read(reading)
+    assigned = [one for one in reading.facts.statements if not one.where.in_forward and _find_attribute(one.node)]
+    annealed = [one for one in assigned if _is_annealed(one, counted)]
+    read = _list_attributes_read(reading) if annealed else set()
     names = {name for _owner, name in read}
-    for statement in reading.facts.statements:
-        node = statement.node
-        target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
-        if statement.where.in_forward or not isinstance(target, ast.Attribute) or target.attr not in names:
-            continue
+    for statement in annealed:
+        target = _find_attribute(statement.node)
         owner = statement.where.function.rpartition(".")[0]
-        is_of_another = _name_cell(target.value) == "self" and (owner, target.attr) not in read
-        if not is_of_another and _is_annealed(statement, counted):
-            yield reading.report("C020", statement.place, remedy=_REMEDY)
+        if target is not None and target.attr in names:
+            if _name_cell(target.value) != "self" or (owner, target.attr) in read:
+                yield reading.report("C020", statement.place, remedy=_REMEDY)
+
+
+def _find_attribute(node: ast.AST) -> Optional[ast.Attribute]:
+    """Find the attribute that an assignment sets."""
+    target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
+    return target if isinstance(target, ast.Attribute) else None
 
 
 def _list_attributes_read(reading: Reading) -> Set[Tuple[str, str]]:

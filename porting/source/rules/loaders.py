@@ -224,12 +224,11 @@ def _makes_batches(reading: Reading, call: Call) -> bool:
 
 def _pads_to_longest(call: Call) -> bool:
     """Tell whether a tokenizer pads a batch to its own longest text."""
-    is_tokenizer = "tokenizer" in name_last(call.name).lower() or any(
-        "Tokenizer" in thing.name for thing in call.receiver
-    )
     values = [word.value for word in call.node.keywords if word.arg == "padding"]
-    longest = any(isinstance(value, ast.Constant) and value.value in (True, "longest") for value in values)
-    return is_tokenizer and longest
+    if not any(isinstance(value, ast.Constant) and value.value in (True, "longest") for value in values):
+        return False
+    names = (thing.name for thing in call.receiver)
+    return "tokenizer" in name_last(call.name).lower() or any("Tokenizer" in name for name in names)
 
 
 def _takes_longest(call: Call, collating: Set[str]) -> bool:

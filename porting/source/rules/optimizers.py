@@ -341,23 +341,20 @@ _LENGTH = re.compile(r"^\s*([\w.]+)\s*(?::[^=]*)?=(?!=)(.*)$")
 @rule(in_host_loops=False)
 def find_lengths_in_schedules(reading: Reading) -> Iterator[Finding]:
     """B016: the number of a loader's batches goes into a schedule."""
+    measured = [call for call in reading.facts.calls if call.name == "builtins.len" and call.arguments]
+    lengths = {call: [thing for thing in call.arguments[0] if thing.kind is Kind.LOADER] for call in measured}
     makers = [thing.call for thing in reading.facts.list_things(Kind.SCHEDULER) if thing.call is not None]
     makers = [call for call in makers if any(_is_made_by(thing, call) for thing in call.result)]
-    for call in reading.facts.calls:
-        if call.name != "builtins.len" or not call.arguments:
-            continue
-        loaders = [thing for thing in call.arguments[0] if thing.kind is Kind.LOADER]
-        if loaders and _is_scheduled(reading, call, makers):
+    # somebody is told a schedule's length, whoever it is
+    words = (word for call in reading.facts.calls if any(lengths.values()) for word in call.node.keywords)
+    readers = [*(maker.node for maker in makers), *(one for one in words if _LENGTHS.fullmatch(one.arg or ""))]
+    for call, loaders in lengths.items():
+        is_read = any(reading.contains(node, call.node) for node in readers) if loaders else False
+        if is_read or loaders and _is_scheduled(reading, call, makers):
             yield reading.report("B016", call.place, guess=tell_guess(loaders))
 
 
-def _is_given_as_length(reading: Reading, length: Call) -> bool:
-    """Tell whether somebody is told a schedule's length, whoever it is."""
-    words = (word for call in reading.facts.calls for word in call.node.keywords)
-    return any(_STEPS_OF_SCHEDULE.fullmatch(word.arg or "") and reading.contains(word, length.node) for word in words)
-
-
-_STEPS_OF_SCHEDULE = re.compile(r"(num_)?(total|train(ing)?)_steps|t_total|steps_per_epoch|num_updates")
+_LENGTHS = re.compile(r"(num_)?(total|train(ing)?)_steps|t_total|steps_per_epoch|num_updates")
 
 
 def _is_made_by(thing: Thing, call: Call) -> bool:
@@ -365,9 +362,7 @@ def _is_made_by(thing: Thing, call: Call) -> bool:
 
 
 def _is_scheduled(reading: Reading, length: Call, makers: List[Call]) -> bool:
-    """Tell whether a length stands in the call that makes a schedule, or in a variable that it reads."""
-    if any(reading.contains(maker.node, length.node) for maker in makers) or _is_given_as_length(reading, length):
-        return True
+    """Tell whether a length stands in a variable that a call reads which makes a schedule."""
     if any(loop.kind is LoopKind.BATCHES for loop in length.where.loops):
         return False
     lines = reading.read_lines(length.place.file)
