@@ -9,7 +9,8 @@ from typing import Dict, Iterator, List, Optional, Sequence, Set, Tuple
 from porting.diagnostics import Finding, Place
 from porting.source.facts import Call, Kind, LoopKind, Statement, Where
 from porting.source.files import list_nodes, list_statements
-from porting.source.rules.reading import TENSORS, Reading
+from porting.source.library import TENSOR_KINDS
+from porting.source.rules.reading import Reading
 
 __all__ = ["find_annealed_values"]
 
@@ -22,7 +23,7 @@ class _Counted:
     def __init__(self, reading: Reading) -> None:
         self._loops = reading.files_of_loops
         self._known: Dict[ast.AST, Set[str]] = {}
-        tensors = (one for one in reading.facts.statements if any(thing.kind in TENSORS for thing in one.things))
+        tensors = (one for one in reading.facts.statements if any(thing.kind in TENSOR_KINDS for thing in one.things))
         assigned = (one.node for one in tensors if isinstance(one.node, (ast.Assign, ast.AugAssign)))
         parts = (part for node in assigned for part in list_nodes(node) if isinstance(part, ast.Name))
         self._others = {part.id for part in parts if isinstance(part.ctx, ast.Store)}

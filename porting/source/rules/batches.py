@@ -201,13 +201,11 @@ def _is_set_before(loop: ast.AST, node: ast.AST, names: Set[str]) -> bool:
 
 def find_data_from_models(reading: Reading) -> Iterator[Finding]:
     """B020: an environment is stepped with what the model has chosen."""
-    others = {one.where.file for one in reading.facts.imports if one.name.partition(".")[0] in ("jax", "tensorflow")}
-    others -= {one.where.file for one in reading.facts.imports if one.name.partition(".")[0] == "torch"}
     if reading.training_ports and reading.facts.list_methods("inference"):
         # experience is collected by the port that infers
         return
     for call in reading.facts.list_methods("step"):
-        if not call.node.args or call.where.in_forward or call.place.file in others:
+        if not call.node.args or call.where.in_forward:
             continue
         # an environment around another one hands on what it was given
         if name_last(call.where.function) in ("step", "reset") or isinstance(call.node.args[0], ast.Constant):

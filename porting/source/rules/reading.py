@@ -9,18 +9,14 @@ from typing import Dict, FrozenSet, Iterable, List, Optional, Sequence, Set, Tup
 from porting.diagnostics import CODES, Finding, Place, Severity
 from porting.source.facts import Call, Facts, Kind, Loop, LoopKind, Statement, Thing, Where
 from porting.source.files import Unit, list_nodes, list_statements
+from porting.source.library import TENSOR_KINDS
 from porting.source.rules.guards import are_exclusive, excludes_ports
 from porting.source.rules.names import is_backward, is_for_ports
 from porting.source.rules.reach import Reach, share_program
 from porting.source.rules.things import go_through_parts, is_of_no_module, list_modules, make_guess, share_module
 from porting.source.rules.wordings import read_wordings
 
-__all__ = [
-    "TENSORS",
-    "Reading",
-]
-
-TENSORS = (Kind.LOSS, Kind.OUTPUT, Kind.TENSOR, Kind.BATCH)
+__all__ = ["Reading"]
 
 
 class Reading:
@@ -132,7 +128,7 @@ class Reading:
     @cached_property
     def loss_parts(self) -> Set[Thing]:
         """The tensors that losses are computed of, beginning with a model's outputs."""
-        tensors = list(go_through_parts(tuple(self.facts.list_things(Kind.LOSS)), TENSORS))
+        tensors = list(go_through_parts(tuple(self.facts.list_things(Kind.LOSS)), TENSOR_KINDS))
         computed: Dict[Thing, List[Thing]] = {}
         for thing in tensors:
             for part in thing.parts:

@@ -9,9 +9,10 @@ from typing import Iterable, Iterator, List, Optional, Set
 from porting.diagnostics import Finding, Place
 from porting.source.facts import Call, Import, Kind
 from porting.source.files import list_nodes
+from porting.source.library import TENSOR_KINDS
 from porting.source.rules.guards import mentions, requires_port
 from porting.source.rules.names import joins_processes, name_last, write_dotted
-from porting.source.rules.reading import TENSORS, Reading
+from porting.source.rules.reading import Reading
 from porting.source.rules.scope import Programs, rule
 
 __all__ = [
@@ -163,7 +164,7 @@ def _sets_precision(call: Call) -> bool:
     of_port = call.is_on(Kind.OPTIONS) or name_last(call.name) in ("PortOptions", "to_ipu")
     if of_port and {"precision", "*"} & {word.arg or "*" for word in call.node.keywords}:
         return True
-    if call.is_method("half", "bfloat16") and not call.is_on(*TENSORS):
+    if call.is_method("half", "bfloat16") and not call.is_on(*TENSOR_KINDS):
         return True
     given = _list_given(call.node) if call.is_method("to") and call.is_on(Kind.MODULE) else ()
     if any(mentions((node,), r"dtype|half|float16|precision") for node in given):

@@ -9,8 +9,9 @@ from typing import Dict, Iterator, List, Optional, Set, Union
 from porting.diagnostics import Finding, Place
 from porting.source.facts import Call, Kind, Statement, Thing
 from porting.source.files import list_blocks, list_nodes, list_statements
+from porting.source.library import TENSOR_KINDS
 from porting.source.rules.names import is_in_place, name_last, write_dotted
-from porting.source.rules.reading import TENSORS, Reading
+from porting.source.rules.reading import Reading
 from porting.source.rules.scope import Programs, list_lines, rule
 from porting.source.rules.weights import drops_gradient, is_of_loop, is_weight, list_changed
 
@@ -248,7 +249,7 @@ def find_loss_outside_forward(reading: Reading) -> Iterator[Finding]:
 
 def _locate_loss(reading: Reading, backward: Call) -> Iterator[Place]:
     arguments = [thing for argument in backward.arguments for thing in argument]
-    things = [thing for thing in (*backward.receiver, *arguments) if thing.kind in TENSORS]
+    things = [thing for thing in (*backward.receiver, *arguments) if thing.kind in TENSOR_KINDS]
     found: Dict[Place, Call] = {}
     for thing in things:
         for part in _go_through_losses(thing):
@@ -341,7 +342,7 @@ def _computes(statement: Statement) -> bool:
     value = getattr(statement.node, "value", None)
     if not isinstance(value, (ast.BinOp, ast.Call, ast.UnaryOp)):
         return False
-    return not any(_comes_of_model(thing) for thing in statement.things if thing.kind in TENSORS)
+    return not any(_comes_of_model(thing) for thing in statement.things if thing.kind in TENSOR_KINDS)
 
 
 def _comes_of_model(thing: Thing) -> bool:
@@ -352,7 +353,7 @@ def _comes_of_model(thing: Thing) -> bool:
         return True
     if thing.name in ("/", "*"):
         # only a number has a gradient: a result that is no more than scaled is the model's loss
-        tensors = [part for part in thing.parts if part.kind in TENSORS]
+        tensors = [part for part in thing.parts if part.kind in TENSOR_KINDS]
         return bool(tensors) and all(map(_comes_of_model, tensors))
     losses = [part for part in thing.parts if part.kind is Kind.LOSS]
     others = [part for part in thing.parts if part.kind in (Kind.OUTPUT, Kind.BATCH)]

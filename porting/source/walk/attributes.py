@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ast
-from typing import Iterator, List, Optional, Tuple
+from typing import Iterator, List, Optional
 
 from porting.source.facts import Kind, Thing
-from porting.source.library import TENSOR_HOST_METHODS, TENSOR_KINDS, find_class_kind, is_host_name
+from porting.source.library import NAMES, TENSOR_KINDS, find_class_kind, is_host_name
 from porting.source.walk.guesses import is_loss_name
 from porting.source.walk.values import (
     UNKNOWN,
@@ -27,7 +27,6 @@ __all__ = [
     "find_in_class",
     "find_kind_of_class",
     "is_parameter",
-    "list_bases",
     "list_wrapped",
     "read_attribute",
 ]
@@ -71,7 +70,7 @@ def _read_of_thing(walk: Walk, item: Object, name: str, node: ast.AST) -> Value:
     thing = item.thing
     assert thing is not None
     if thing.kind in TENSOR_KINDS:
-        if is_host_name(name) and name not in TENSOR_HOST_METHODS:
+        if is_host_name(name) and name not in NAMES["tensor host methods"]:
             return UNKNOWN
         if is_loss_name(name) and thing.kind is Kind.OUTPUT:
             return (walk.make(node, Kind.LOSS, name=f".{name}", parts=(thing,)),)
@@ -177,18 +176,13 @@ def _with_receiver(function: Function, receiver: Value) -> Function:
 
 def find_in_class(walk: Walk, definition: Class, name: str, *, above: bool = False) -> Optional[Value]:
     """Find a name in a class of the program's and the classes that it derives from; None where no class has it."""
-    for cls in list_bases(definition):
+    for cls in definition.line:
         if above and cls is definition:
             continue
         value = walk.store.read(cls.cells, name)
         if value is not None:
             return value
     return None
-
-
-def list_bases(definition: Class) -> Tuple[Class, ...]:
-    """List a class of the program's and those that it derives from, the nearest first."""
-    return definition.line
 
 
 def find_kind_of_class(definition: Class) -> Optional[Kind]:
@@ -203,7 +197,7 @@ def find_kind_of_class(definition: Class) -> Optional[Kind]:
 
 
 def _list_library_bases(definition: Class) -> Iterator[str]:
-    for cls in list_bases(definition):
+    for cls in definition.line:
         for value in cls.bases:
             for item in value:
                 if isinstance(item, External):
@@ -211,7 +205,7 @@ def _list_library_bases(definition: Class) -> Iterator[str]:
 
 
 def _has_unknown_base(definition: Class) -> bool:
-    return any(not value for cls in list_bases(definition) for value in cls.bases)
+    return any(not value for cls in definition.line for value in cls.bases)
 
 
 def _is_named_as_loss(definition: Class) -> bool:

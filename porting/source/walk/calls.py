@@ -7,8 +7,7 @@ from typing import List, Tuple
 
 from porting.source.facts import Call, Kind, Thing, Things
 from porting.source.library import (
-    RETURNING_SELF,
-    TENSOR_HOST_METHODS,
+    NAMES,
     TENSOR_KINDS,
     find_asking,
     find_result_kinds,
@@ -85,14 +84,8 @@ def _find_by_method(walk: Walk, name: str, node: ast.AST) -> Value:
     return join(*[read_attribute(walk, (instance,), name, node) for instance in instances])
 
 
-_METHODS_OF_PYTHON = frozenset({*dir(list), *dir(dict), *dir(str), *dir(set)})
-_COMMON_METHODS = frozenset(
-    {*_METHODS_OF_PYTHON, *RETURNING_SELF, *TENSOR_HOST_METHODS}
-    | {"step", "zero_grad", "forward", "parameters", "state_dict", "load_state_dict", "read", "write", "close", "mean"}
-    | {"sum", "max", "min", "view", "reshape", "detach", "run", "start", "log", "save", "load", "reset", "fit", "apply"}
-    | {"add_scalar", "scale", "sample", "size", "transform", "call", "build", "init", "get_lr", "set", "add", "next"}
-    | {"parse_args", "add_argument"}
-)
+_COMMON_METHODS = NAMES["common methods"] | NAMES["returning self"] | NAMES["tensor host methods"]
+_COMMON_METHODS |= frozenset({*dir(list), *dir(dict), *dir(str), *dir(set)})
 
 
 def _is_super(node: ast.expr) -> bool:

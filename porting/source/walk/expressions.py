@@ -6,8 +6,7 @@ import ast
 import builtins
 from typing import Dict, List, Mapping, Tuple, Type, Union
 
-from porting.source.facts import Kind, Things
-from porting.source.library import TENSOR_KINDS
+from porting.source.facts import Kind
 from porting.source.walk.assignment import assign
 from porting.source.walk.attributes import read_attribute, read_bound
 from porting.source.walk.calls import evaluate_call
@@ -27,6 +26,7 @@ from porting.source.walk.values import (
     Value,
     join,
     list_objects,
+    list_tensors,
     list_things,
 )
 from porting.source.walk.walk import Evaluator, Walk
@@ -76,9 +76,9 @@ def _evaluate_subscript(walk: Walk, node: ast.Subscript) -> Value:
         # a list, or modules in one, takes a number
         record_read(walk, node, index)
     result = index_value(walk, value, index, node)
-    if _list_tensors(value) and any(map(is_mask, list_things(index))):
+    if list_tensors(value) and any(map(is_mask, list_things(index))):
         walk.record_statement(node, list_things(result), asks="shape")
-    elif any(thing.kind is Kind.OUTPUT for thing in _list_tensors(value)):
+    elif any(thing.kind is Kind.OUTPUT for thing in list_tensors(value)):
         name = getattr(_get_index(node), "attr", "")
         if name.endswith("_mask"):
             # as of the graphs of PyTorch Geometric: `data.train_mask`
@@ -109,7 +109,7 @@ def _evaluate_operation(walk: Walk, node: ast.BinOp) -> Value:
         for thing in list_things(right):
             record_read(walk, node, (walk.wrap(thing),), asks="text")
         return UNKNOWN
-    things = _list_tensors(left, right)
+    things = list_tensors(left, right)
     if things:
         return (walk.derive(node, things, name=_OPERATORS.get(type(node.op), "operator")),)
     weights = list_objects((*left, *right), Kind.PARAMETERS)
@@ -123,21 +123,12 @@ def _evaluate_operation(walk: Walk, node: ast.BinOp) -> Value:
     return join(*[(item,) for item in containers])
 
 
-def _list_tensors(*values: Value) -> Things:
-    return tuple(
-        item.thing
-        for value in values
-        for item in value
-        if isinstance(item, Object) and item.thing is not None and item.thing.kind in TENSOR_KINDS
-    )
-
-
 def _evaluate_unary(walk: Walk, node: ast.UnaryOp) -> Value:
     if isinstance(node.op, ast.Not):
         ask_truth(walk, node.operand)
         return UNKNOWN
     value = walk.evaluate(node.operand)
-    things = _list_tensors(value)
+    things = list_tensors(value)
     if things:
         return (walk.derive(node, things, name="~" if isinstance(node.op, ast.Invert) else "-"),)
     numbers = [item.value for item in value if isinstance(item, Constant) and isinstance(item.value, (int, float))]
@@ -150,7 +141,7 @@ def _evaluate_comparison(walk: Walk, node: ast.Compare) -> Value:
     is_identity = all(isinstance(operator, (ast.Is, ast.IsNot)) for operator in node.ops)
     with walk.standing(asks_nothing=walk.asks_nothing or is_identity):
         values = [walk.evaluate(part) for part in (node.left, *node.comparators)]
-    things = _list_tensors(*values)
+    things = list_tensors(*values)
     compares = not any(isinstance(operator, (ast.Is, ast.IsNot, ast.In, ast.NotIn)) for operator in node.ops)
     # no tensor is compared with a text
     texts = any(isinstance(item, Constant) and item.kind in ("str", "NoneType") for value in values for item in value)
@@ -279,11 +270,7 @@ def _join_texts(values: List[Value]) -> Value:
 _LONGEST_TEXT = 4096
 
 
-def _evaluate_starred(walk: Walk, node: ast.Starred) -> Value:
-    return walk.evaluate(node.value)
-
-
-def _evaluate_await(walk: Walk, node: ast.Await) -> Value:
+def _evaluate_inner(walk: Walk, node: Union[ast.Starred, ast.Await]) -> Value:
     return walk.evaluate(node.value)
 
 
@@ -305,7 +292,7 @@ def _evaluate_yield_from(walk: Walk, node: ast.YieldFrom) -> Value:
 
 EVALUATORS: Mapping[Type[ast.AST], Evaluator] = {
     ast.Attribute: _evaluate_attribute,
-    ast.Await: _evaluate_await,
+    ast.Await: _evaluate_inner,
     ast.BinOp: _evaluate_operation,
     ast.BoolOp: evaluate_choice,
     ast.Call: evaluate_call,
@@ -324,7 +311,7 @@ EVALUATORS: Mapping[Type[ast.AST], Evaluator] = {
     ast.Set: _evaluate_sequence,
     ast.SetComp: _evaluate_comprehension,
     ast.Slice: _evaluate_slice,
-    ast.Starred: _evaluate_starred,
+    ast.Starred: _evaluate_inner,
     ast.Subscript: _evaluate_subscript,
     ast.Tuple: _evaluate_sequence,
     ast.UnaryOp: _evaluate_unary,

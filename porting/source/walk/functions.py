@@ -13,7 +13,6 @@ from porting.source.walk.attributes import (
     find_in_class,
     find_kind_of_class,
     is_parameter,
-    list_bases,
 )
 from porting.source.walk.guesses import guess_kind, guess_kind_by_name
 from porting.source.walk.values import (
@@ -235,7 +234,7 @@ def _record_hidden_parts(walk: Walk, instance: Object, definition: Class) -> Non
     }
     places = {
         target.attr: node.value
-        for node in (part for cls in list_bases(definition) for part in list_statements(cls.node))
+        for node in (part for cls in definition.line for part in list_statements(cls.node))
         if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None
         for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
         if isinstance(target, ast.Attribute)
@@ -254,9 +253,9 @@ def _record_hidden_parts(walk: Walk, instance: Object, definition: Class) -> Non
 def find_instance(walk: Walk, definition: Class) -> Object:
     """Find an instance of a class that the program makes, of one that derives from it, or make one."""
     for owner, instances in walk.instances.items():
-        if definition in list_bases(owner):
+        if definition in owner.line:
             return instances[-1]
-    derived = [cls for cls in walk.classes.values() if cls is not definition and definition in list_bases(cls)]
+    derived = [cls for cls in walk.classes.values() if cls is not definition and definition in cls.line]
     owner = derived[0] if derived else definition
     frame = Frame(unit=owner.unit, module=owner.module, cells=walk.globals[owner.module])
     walk.frames.append(frame)
@@ -285,7 +284,7 @@ def _fill_fields(walk: Walk, instance: Object, definition: Class, arguments: Arg
     """Set the fields of a dataclass or a named tuple."""
     fields = [
         statement.target.id
-        for cls in reversed(list_bases(definition))
+        for cls in reversed(definition.line)
         for statement in cls.node.body
         if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name)
     ]

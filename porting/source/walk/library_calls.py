@@ -14,6 +14,7 @@ from porting.source.library import (
     find_result_kinds,
     is_host_name,
     is_known_library,
+    read_name_rows,
 )
 from porting.source.walk.attributes import read_attribute
 from porting.source.walk.functions import Arguments, call_function
@@ -231,16 +232,7 @@ def _call_getattr(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
     return join(*found, *arguments.values[2:3])
 
 
-_CHOSEN = {
-    "torchvision.models": "get_model",
-    "torch.optim": "Optimizer",
-    "torch.optim.lr_scheduler": "LRScheduler",
-    "torch.nn": "Module",
-    "torchvision.datasets": "VisionDataset",
-    "poptorch.optim": "Optimizer",
-    "transformers": "AutoModel",
-    "timm.models": "create_model",
-}
+_CHOSEN = {library: name for library, name in read_name_rows("chosen")}
 
 
 def _call_setattr(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from porting.source.facts import Call, Kind, Things
-from porting.source.library import RETURNING_SELF, TENSOR_KINDS, find_method_kind, is_host_name
+from porting.source.library import NAMES, TENSOR_KINDS, find_method_kind, is_host_name
 from porting.source.walk.functions import Arguments, call_function
 from porting.source.walk.iteration import find_element
 from porting.source.walk.module_calls import call_module
@@ -24,15 +24,6 @@ from porting.source.walk.walk import Walk
 
 __all__ = ["call_method", "pass_on", "update_elements"]
 
-# of what trains for the program: of Accelerate, Fabric and Ignite
-_PASSING = frozenset(
-    {"prepare", "prepare_model", "prepare_data_loader", "prepare_optimizer", "setup", "setup_dataloaders"}
-    | {"setup_module", "setup_optimizers", "unwrap_model", "gather", "gather_for_metrics", "pad_across_processes"}
-    | {"reduce", "all_gather", "all_reduce", "to_device"}
-)
-# of Lightning's modules, which are called with tensors and return none
-_RETURNING_NONE = frozenset({"log", "log_dict", "print", "register_buffer", "register_parameter", "load_state_dict"})
-_OF_MODULES_ALONE = frozenset({"parameters", "named_parameters", "eval", "named_modules"})
 _MODULES = (Kind.MODULE, Kind.PORT, Kind.CRITERION)
 
 
@@ -76,7 +67,7 @@ def _call_of_module(walk: Walk, item: Object, name: str, arguments: Arguments, n
     if name in ("train", "eval"):
         is_off = name == "train" and arguments.values and False in list_constants(arguments.values[0])
         walk.set_mode(evaluation=name == "eval" or bool(is_off))
-    if name in RETURNING_SELF:
+    if name in NAMES["returning self"]:
         return (item,)
     if name in ("register_buffer", "register_parameter"):
         return _register(walk, item, arguments, node, call)
@@ -86,7 +77,7 @@ def _call_of_module(walk: Walk, item: Object, name: str, arguments: Arguments, n
     if name == "manual_backward":
         for part in _list_tensors(arguments):
             walk.recorder.mark_loss(part)
-    elif kind is None and _list_tensors(arguments) and name not in _RETURNING_NONE:
+    elif kind is None and _list_tensors(arguments) and name not in NAMES["returning none"]:
         kind = Kind.OUTPUT
     if kind is None:
         return UNKNOWN
@@ -115,7 +106,7 @@ def _list_parts(kind: Kind, arguments: Arguments) -> Things:
 def _call_of_other(walk: Walk, item: Object, name: str, arguments: Arguments, node: ast.Call, call: Call) -> Value:
     thing = item.thing
     assert thing is not None
-    if name in _OF_MODULES_ALONE:
+    if name in NAMES["of modules alone"]:
         # of a class that cannot be read, or a whole module that was loaded
         walk.recorder.become(thing, Kind.MODULE)
     if thing.kind is Kind.MODULE:
@@ -144,14 +135,14 @@ def _call_of_helper(walk: Walk, item: Object, name: str, arguments: Arguments, n
     """Call a method of what trains for the program, or of what only holds something."""
     thing = item.thing
     assert thing is not None
-    if name in _PASSING:
+    if name in NAMES["passing on"]:
         return pass_on(walk, arguments, node)
     if name == "backward":
         for part in _list_tensors(arguments):
             walk.recorder.mark_loss(part)
     if name.startswith("parse_"):
         return (walk.make(node, Kind.OTHER, name=f"{thing.name}.{name}"),)
-    returns_self = thing.kind is Kind.OPTIONS or name in RETURNING_SELF or name == "__enter__"
+    returns_self = thing.kind is Kind.OPTIONS or name in NAMES["returning self"] or name == "__enter__"
     return (item,) if returns_self else UNKNOWN
 
 

@@ -8,7 +8,7 @@ from typing import Callable, List, Mapping, Optional, Type, Union
 
 from porting.source.facts import Things
 from porting.source.imports import is_main_guard
-from porting.source.library import NO_GRADIENT_CONTEXTS, TENSOR_KINDS
+from porting.source.library import NAMES
 from porting.source.walk.assignment import assign, delete
 from porting.source.walk.branches import merge_ends, run_branches, run_part
 from porting.source.walk.definitions import define_class, define_function
@@ -16,7 +16,7 @@ from porting.source.walk.host_reads import ask_truth
 from porting.source.walk.imports import execute_import, execute_import_from
 from porting.source.walk.iteration import find_element
 from porting.source.walk.loops import execute_for, execute_while, leave_loop
-from porting.source.walk.values import ANY, UNKNOWN, Constant, External, Object, Value, list_things
+from porting.source.walk.values import ANY, UNKNOWN, Constant, External, Object, Value, list_tensors, list_things
 from porting.source.walk.walk import Executor, Flow, Walk
 
 __all__ = ["EXECUTORS"]
@@ -57,16 +57,12 @@ def _execute_annotated(walk: Walk, node: ast.AnnAssign) -> None:
 
 
 def _execute_augmented(walk: Walk, node: ast.AugAssign) -> None:
-    old = walk.evaluate(_as_load(node.target))
+    old = walk.evaluate(node.target)
     value = walk.evaluate(node.value)
     for item in old:
         if isinstance(item, Object) and item.elements is not None and item.thing is None:
             walk.store.add(item.elements, ANY, find_element(walk, value, node.value))
-    things = tuple(
-        item.thing
-        for item in (*old, *value)
-        if isinstance(item, Object) and item.thing is not None and item.thing.kind in TENSOR_KINDS
-    )
+    things = list_tensors(old, value)
     if things:
         # a sum of losses is a loss, and keeps its graph
         assign(walk, node.target, (walk.derive(node, things, name=_OPERATORS.get(type(node.op), "operator")),))
@@ -75,11 +71,6 @@ def _execute_augmented(walk: Walk, node: ast.AugAssign) -> None:
 
 
 _OPERATORS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
-
-
-def _as_load(node: ast.expr) -> ast.expr:
-    """Read what is written: the walk tells reading from writing by who asks, not by the node's context."""
-    return node
 
 
 def _execute_return(walk: Walk, node: ast.Return) -> None:
@@ -193,7 +184,7 @@ def _turns_gradients_off(walk: Walk, node: ast.expr) -> bool:
     names = {item.name for item in walk.evaluate(node.func) if isinstance(item, External)}
     if "torch.set_grad_enabled" in names:
         return bool(node.args) and isinstance(node.args[0], ast.Constant) and node.args[0].value is False
-    return bool(names & NO_GRADIENT_CONTEXTS)
+    return bool(names & NAMES["without gradients"])
 
 
 def _execute_try(walk: Walk, node: ast.Try) -> None:

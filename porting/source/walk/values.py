@@ -9,6 +9,7 @@ from itertools import chain
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple, Union
 
 from porting.source.facts import Kind, Thing, Things
+from porting.source.library import TENSOR_KINDS
 from porting.source.project import Module, Unit
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "list_constants",
     "list_functions",
     "list_objects",
+    "list_tensors",
     "list_things",
 ]
 
@@ -160,6 +162,12 @@ def list_objects(value: Value, *kinds: Kind) -> List[Object]:
 def list_functions(values: Iterable[Value]) -> List[Function]:
     """List the functions of the program's that values may be."""
     return [item for value in values for item in value if isinstance(item, Function)]
+
+
+def list_tensors(*values: Value) -> Things:
+    """List the tensors that values may be, those in containers left out."""
+    things = (item.thing for value in values for item in value if isinstance(item, Object) and item.thing is not None)
+    return tuple(thing for thing in things if thing.kind in TENSOR_KINDS)
 
 
 def list_constants(value: Value) -> List[Any]:
