@@ -212,7 +212,7 @@ def _has_own_weights(optimizer: Thing) -> bool:
 def find_accumulation(reading: Reading) -> Iterator[Finding]:
     """O011: several backward passes make one step, by an `if` around the step or a loop around the passes."""
     passes = reading.port_calls if reading.is_ported else reading.backward_calls
-    steps = [call for call in reading.facts.list_methods("step") if call.is_on(Kind.OPTIMIZER, Kind.SCALER)]
+    steps = reading.optimizer_steps
     looped = [one for one in passes if one.where.loops and _is_accumulating(one.where.loops[-1].node)]
     places: Dict[Place, None] = {}
     for step in filter(reading.concerns_port, steps):

@@ -250,9 +250,19 @@ class Reading:
 
     @cached_property
     def guards_of_steps(self) -> Set[ast.expr]:
-        """The conditions under which optimizers make their steps."""
-        steps = self.facts.list_methods("step")
-        return {guard for call in steps if call.is_on(Kind.OPTIMIZER, Kind.SCALER) for guard in call.where.guards}
+        """The conditions under which all optimizers of a loop make their steps, as where gradients are accumulated."""
+        places = [call.where for call in self.optimizer_steps]
+        return {
+            guard
+            for where in places
+            for guard in where.guards
+            if not any(guard not in other.guards and _share_rounds(where, other) for other in places)
+        }
+
+    @cached_property
+    def optimizer_steps(self) -> List[Call]:
+        """The calls of `step` of optimizers, and of what scales their gradients."""
+        return [call for call in self.facts.list_methods("step") if call.is_on(Kind.OPTIMIZER, Kind.SCALER)]
 
     def concerns_port(self, call: Call) -> bool:
         """Tell whether a call of the training loop is one of a port's: always, in a program without one.
@@ -305,8 +315,8 @@ class Reading:
     @cached_property
     def _step_loops(self) -> Set[ast.AST]:
         """The innermost loops around backward passes, steps and calls of models."""
-        steps = [call for call in self.facts.list_methods("step") if call.is_on(Kind.OPTIMIZER, Kind.SCALER)]
-        innermost = [call.where.loops[-1] for call in (*self.backward_calls, *steps) if call.where.loops]
+        steps = (*self.backward_calls, *self.optimizer_steps)
+        innermost = [call.where.loops[-1] for call in steps if call.where.loops]
         for call in self.facts.calls:
             is_call = call.is_on(Kind.MODULE, Kind.PORT) and not call.name.startswith(".") and not call.where.in_forward
             loop = call.where.loops[-1] if is_call and call.where.loops else None
@@ -388,6 +398,11 @@ class Reading:
         message = fault or (CODES[code].title if self.is_ported else wording.needs)
         found = Finding(code, message, place, label, [note] if note else [], helps, usual if self.is_ported else plain)
         return make_guess(found, guess) if guess else found
+
+
+def _share_rounds(one: Where, other: Where) -> bool:
+    """Tell whether one round of a loop may come to both."""
+    return one.loops[-1:] == other.loops[-1:] and not are_exclusive(one.guards, other.guards)
 
 
 def _is_of_library(loop: Loop) -> bool:
