@@ -163,10 +163,8 @@ def _evaluate_conditional(walk: Walk, node: ast.IfExp) -> Value:
 
 
 def _evaluate_sequence(walk: Walk, node: Union[ast.List, ast.Tuple, ast.Set]) -> Value:
-    container = walk.make_container(node)
+    container = walk.make_container(node, anew=True)
     assert container.elements is not None
-    for key in list(container.elements):
-        walk.store.write(container.elements, key, None)
     number = 0
     for element in node.elts:
         if isinstance(element, ast.Starred):
@@ -178,10 +176,8 @@ def _evaluate_sequence(walk: Walk, node: Union[ast.List, ast.Tuple, ast.Set]) ->
 
 
 def _evaluate_dictionary(walk: Walk, node: ast.Dict) -> Value:
-    container = walk.make_container(node)
+    container = walk.make_container(node, anew=True)
     assert container.elements is not None
-    for key in list(container.elements):
-        walk.store.write(container.elements, key, None)
     for key_node, value_node in zip(node.keys, node.values):
         value = walk.evaluate(value_node)
         if key_node is None:
@@ -204,29 +200,21 @@ def _copy_elements(walk: Walk, container: Object, value: Value) -> None:
                 walk.store.write(container.elements, key, element)
 
 
-def _evaluate_comprehension(walk: Walk, node: Union[ast.ListComp, ast.SetComp, ast.GeneratorExp]) -> Value:
+_Comprehension = Union[ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp]
+
+
+def _evaluate_comprehension(walk: Walk, node: _Comprehension) -> Value:
     with walk.standing(loops=walk.loops):
         _enter_generators(walk, node)
-        element = walk.evaluate(node.elt)
+        if isinstance(node, ast.DictComp):
+            walk.evaluate(node.key)
+        element = walk.evaluate(node.value if isinstance(node, ast.DictComp) else node.elt)
     if isinstance(node, ast.GeneratorExp):
         return (Stream(element, list_things(element)),)
-    container = walk.make_container(node)
-    assert container.elements is not None
-    walk.store.write(container.elements, ANY, element)
-    return (container,)
+    return (walk.make_container(node, {ANY: element}),)
 
 
-def _evaluate_dictionary_comprehension(walk: Walk, node: ast.DictComp) -> Value:
-    container = walk.make_container(node)
-    assert container.elements is not None
-    with walk.standing(loops=walk.loops):
-        _enter_generators(walk, node)
-        walk.evaluate(node.key)
-        walk.store.write(container.elements, ANY, walk.evaluate(node.value))
-    return (container,)
-
-
-def _enter_generators(walk: Walk, node: Union[ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp]) -> None:
+def _enter_generators(walk: Walk, node: _Comprehension) -> None:
     for generator in node.generators:
         value = walk.evaluate(generator.iter)
         walk.loops = (*walk.loops, *find_loop_over_batches(walk, node, value))
@@ -299,7 +287,7 @@ EVALUATORS: Mapping[Type[ast.AST], Evaluator] = {
     ast.Compare: _evaluate_comparison,
     ast.Constant: _evaluate_constant,
     ast.Dict: _evaluate_dictionary,
-    ast.DictComp: _evaluate_dictionary_comprehension,
+    ast.DictComp: _evaluate_comprehension,
     ast.GeneratorExp: _evaluate_comprehension,
     ast.IfExp: _evaluate_conditional,
     ast.JoinedStr: _evaluate_text,

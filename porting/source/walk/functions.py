@@ -125,14 +125,8 @@ def _bind_parameters(walk: Walk, function: Function, arguments: Arguments) -> No
 
 
 def _bind_rest(walk: Walk, parameter: ast.arg, values: Dict, arguments: Arguments) -> None:
-    container = walk.make_container(parameter)
-    assert container.elements is not None
-    for key in list(container.elements):
-        walk.store.write(container.elements, key, None)
-    for key, value in values.items():
-        walk.store.write(container.elements, key, value)
-    if arguments.has_rest:
-        walk.store.write(container.elements, ANY, arguments.rest)
+    rest = {ANY: arguments.rest} if arguments.has_rest else {}
+    container = walk.make_container(parameter, {**values, **rest}, anew=True)
     walk.store.write(walk.frame.cells, parameter.arg, (container,))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import partial
 from typing import Callable, List, Mapping, Tuple
 
 from porting.source.facts import Call, Kind, Things
@@ -111,12 +112,10 @@ def _move_functions(walk: Walk, arguments: Arguments, node: ast.Call) -> None:
 def _make_several(
     walk: Walk, name: str, kinds: Tuple[Kind, ...], arguments: Arguments, node: ast.Call, call: Call
 ) -> Value:
-    container = walk.make_container(node)
-    assert container.elements is not None
-    for number, kind in enumerate(kinds):
-        made = walk.make(node, kind, name=name, parts=_list_parts(arguments), call=call, label=number)
-        walk.store.write(container.elements, number, (made,))
-    return (container,)
+    parts = _list_parts(arguments)
+    numbered = enumerate(kinds)
+    made = {n: (walk.make(node, kind, name=name, parts=parts, call=call, label=n),) for n, kind in numbered}
+    return (walk.make_container(node, made),)
 
 
 def _make_sequence(walk: Walk, name: str, arguments: Arguments, node: ast.Call, call: Call) -> Value:
@@ -195,19 +194,13 @@ def _call_back(walk: Walk, name: str, arguments: Arguments, node: ast.Call) -> N
 
 def _call_enumerate(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
     value = join(*arguments.values[:1])
-    pair = walk.make_container(node)
-    assert pair.elements is not None
-    walk.store.write(pair.elements, 0, UNKNOWN)
-    walk.store.write(pair.elements, 1, find_element(walk, value, node))
+    pair = walk.make_container(node, {0: UNKNOWN, 1: find_element(walk, value, node)})
     return (Stream((pair,), list_sources(value)),)
 
 
 def _call_zip(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
-    row = walk.make_container(node)
-    assert row.elements is not None
-    for number, value in enumerate(arguments.values):
-        label = node.args[number] if number < len(node.args) else node
-        walk.store.write(row.elements, number, find_element(walk, value, label))
+    places = (*node.args, *[node] * len(arguments.values))
+    row = walk.make_container(node, dict(enumerate(map(partial(find_element, walk), arguments.values, places))))
     things = tuple(thing for value in arguments.values for thing in list_sources(value))
     return (Stream((row,), things),)
 

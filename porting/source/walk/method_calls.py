@@ -150,11 +150,7 @@ def pass_on(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
     """Give back what was given, as `accelerator.prepare` does."""
     if len(arguments.values) <= 1:
         return join(*arguments.values)
-    container = walk.make_container(node)
-    assert container.elements is not None
-    for number, value in enumerate(arguments.values):
-        walk.store.write(container.elements, number, value)
-    return (container,)
+    return (walk.make_container(node, dict(enumerate(arguments.values))),)
 
 
 def _add_elements(walk: Walk, item: Object, name: str, arguments: Arguments, node: ast.Call) -> Value:
@@ -190,7 +186,7 @@ def _go_through_values(walk: Walk, element: Value, node: ast.Call, *, pairs: boo
     """Say what a loop over a dictionary's values yields, or over pairs of its keys and them."""
     things = list_things(element)
     if pairs:
-        pair = walk.make_container(node, "pair")
+        pair = walk.make_container(node, label="pair")
         assert pair.elements is not None
         pair.elements.update({0: UNKNOWN, 1: join(pair.elements.get(1, UNKNOWN), element)})
         element = (pair,)

@@ -20,6 +20,9 @@ Evaluator = Callable[["Walk", Any], Value]
 Executor = Callable[["Walk", Any], None]
 
 
+_NOTHING: Mapping[Any, Value] = {}
+
+
 class Flow:
     """How a block of statements ends: it goes on, or leaves its loop, its function or the program."""
 
@@ -255,12 +258,19 @@ class Walk:
             thing = self.recorder.derive_thing(key, parts, name=name, place=self.place_of(node), call=call)
         return self.wrap(thing)
 
-    def make_container(self, node: ast.AST, label: Any = "") -> Object:
-        """Make the container that an expression makes, empty if it is new."""
-        key = (node, self.frame.key, "container", label)
-        known = self.objects.get(key)
-        if known is None:
-            known = self.objects[key] = Object(elements={})
+    def make_container(
+        self, node: ast.AST, values: Mapping[Any, Value] = _NOTHING, *, label: Any = "", anew: bool = False
+    ) -> Object:
+        """Make the container that an expression makes, with these values.
+
+        What it held on another way stays, unless it is made `anew`.
+        """
+        known = self.objects.setdefault((node, self.frame.key, "container", label), Object(elements={}))
+        assert known.elements is not None
+        for key in list(known.elements) if anew else ():
+            self.store.write(known.elements, key, None)
+        for key, value in values.items():
+            self.store.write(known.elements, key, value)
         return known
 
     def negate(self, test: ast.expr) -> ast.expr:
