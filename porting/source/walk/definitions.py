@@ -105,11 +105,8 @@ def define_class(walk: Walk, node: ast.ClassDef) -> None:
         is_class=True,
         class_defined=definition,
     )
-    walk.frames.append(inner)
-    try:
+    with walk.inside(inner):
         walk.run(node.body)
-    finally:
-        walk.frames.pop()
     value: Value = (definition,)
     for decorator in reversed(node.decorator_list):
         value = _apply_decorator(walk, decorator, value)

@@ -72,16 +72,10 @@ def call_function(walk: Walk, function: Function, arguments: Arguments, node: as
         key=0 if walk.in_forward else walk.extend_key(node, body),
         function=function,
     )
-    caller_flow = walk.flow
-    walk.frames.append(frame)
-    try:
+    without = walk.without_gradients or function.without_gradients
+    with walk.inside(frame, without_gradients=without, loop_exits=[], guards=walk.guards, flow=walk.flow):
         _bind_parameters(walk, function, arguments)
-        without = walk.without_gradients or function.without_gradients
-        with walk.standing(without_gradients=without, loop_exits=[], guards=walk.guards):
-            result = _run_body(walk, body, frame)
-    finally:
-        walk.frames.pop()
-        walk.flow = caller_flow
+        result = _run_body(walk, body, frame)
     walk.results[body] = join(result, known)
     return result
 
@@ -236,12 +230,11 @@ def _record_hidden_parts(walk: Walk, instance: Object, definition: Class) -> Non
     known = {
         item.thing for value in instance.cells.values() for item in value if isinstance(item, Object) and item.thing
     }
-    walk.frames.append(Frame(unit=definition.unit, module=definition.module, cells={}, name=definition.name))
-    for name, items in holders.items():
-        things = [thing for thing in list_things(tuple(items)) if thing.kind is Kind.MODULE or is_parameter(thing)]
-        if name in places and things and known.isdisjoint(things):
-            walk.record_statement(places[name], tuple(things), asks="parts")
-    walk.frames.pop()
+    with walk.inside(Frame(unit=definition.unit, module=definition.module, cells={}, name=definition.name)):
+        for name, items in holders.items():
+            things = [thing for thing in list_things(tuple(items)) if thing.kind is Kind.MODULE or is_parameter(thing)]
+            if name in places and things and known.isdisjoint(things):
+                walk.record_statement(places[name], tuple(things), asks="parts")
 
 
 def find_instance(walk: Walk, definition: Class) -> Object:
@@ -252,12 +245,8 @@ def find_instance(walk: Walk, definition: Class) -> Object:
     derived = [cls for cls in walk.classes.values() if cls is not definition and definition in cls.line]
     owner = derived[0] if derived else definition
     frame = Frame(unit=owner.unit, module=owner.module, cells=walk.globals[owner.module])
-    walk.frames.append(frame)
-    try:
-        with walk.standing(in_forward=False):
-            return instantiate_class(walk, owner, Arguments(are_unknown=True), owner.node)
-    finally:
-        walk.frames.pop()
+    with walk.inside(frame, in_forward=False):
+        return instantiate_class(walk, owner, Arguments(are_unknown=True), owner.node)
 
 
 def _make_instance(walk: Walk, definition: Class, arguments: Arguments, node: ast.AST, call: Optional[Call]) -> Object:

@@ -119,9 +119,5 @@ def walk_module(walk: Walk, module: Module, *, is_main: bool) -> None:
     walk.modules[module] = Object(cells=cells)
     context = {"guards": (), "loops": (), "in_forward": False, "loop_exits": [], "is_main": is_main, "flow": Flow.ON}
     for unit in module.units:
-        walk.frames.append(Frame(unit=unit, module=module, cells=cells))
-        try:
-            with walk.standing(**context):
-                walk.attempt(functools.partial(walk.run, unit.tree.body))
-        finally:
-            walk.frames.pop()
+        with walk.inside(Frame(unit=unit, module=module, cells=cells), **context):
+            walk.attempt(functools.partial(walk.run, unit.tree.body))

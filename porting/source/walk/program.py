@@ -80,10 +80,8 @@ def _walk_deferred(walk: Walk) -> None:
     while walk.deferred:
         module, unit, body = walk.deferred.pop(0)
         frame = Frame(unit=unit, module=module, cells=walk.globals[module])
-        walk.frames.append(frame)
-        with walk.standing(programs=frozenset([module.path])):
+        with walk.inside(frame, programs=frozenset([module.path])):
             walk.attempt(functools.partial(walk.run, body))
-        walk.frames.pop()
 
 
 def _walk_unimported(walk: Walk) -> None:
@@ -132,12 +130,11 @@ def _is_root(function: Function, mentioned: Set[str]) -> bool:
 
 
 def _walk_alone(walk: Walk, function: Function) -> None:
-    walk.frames.append(Frame(unit=function.unit, module=function.module, cells=walk.globals[function.module]))
+    frame = Frame(unit=function.unit, module=function.module, cells=walk.globals[function.module])
     # what runs the tests of a file calls these
     is_of_program = function.module in walk.mains and getattr(function.node, "name", "").startswith("test")
-    with walk.standing(programs=frozenset([function.module.path] if is_of_program else ())):
+    with walk.inside(frame, programs=frozenset([function.module.path] if is_of_program else ())):
         walk.attempt(functools.partial(_call_alone, walk, function))
-    walk.frames.pop()
 
 
 def _call_alone(walk: Walk, function: Function) -> None:

@@ -72,7 +72,7 @@ class Walk:
     recorder: Recorder = field(default_factory=Recorder)
     store: Store = field(default_factory=Store)
     globals: Dict[Module, Scope] = field(default_factory=dict)
-    frames: List[Frame] = field(default_factory=list)
+    frames: Tuple[Frame, ...] = ()
     loops: Tuple[Loop, ...] = ()
     guards: Tuple[ast.expr, ...] = ()
     in_forward: bool = False
@@ -303,12 +303,10 @@ class Walk:
 
     def attempt(self, part: Callable[[], object]) -> None:
         """Walk a part of the program that the rest does not need; one nested deeper than Python's stack is left."""
-        depth = len(self.frames)
         try:
             with self.store.without_branches():
                 part()
         except RecursionError:
-            del self.frames[depth:]
             self.recorder.left.append(self.frames[-1].unit.file)
         self.flow = Flow.ON
 
@@ -316,8 +314,12 @@ class Walk:
         """List the loops around a function that a library's trainer calls for each batch: its own is one of them."""
         return (*self.loops, self.loop_facts.setdefault(node, Loop(node, LoopKind.BATCHES)))
 
+    def inside(self, frame: Frame, **context: Any) -> ContextManager[None]:
+        """Stand in a function or at the top level of a module or a class for a while."""
+        return self.standing(frames=(*self.frames, frame), **context)
+
     def standing(self, **context: Any) -> ContextManager[None]:
-        """Stand elsewhere for a while: `loops`, `guards`, `in_forward`, `without_gradients`."""
+        """Stand elsewhere for a while: `frames`, `loops`, `guards`, `in_forward`, `without_gradients`."""
         return _Stand(self.__dict__, context)
 
 

@@ -20,7 +20,7 @@ def walk(tmp_path: Path) -> Walk:
     project = read_programs([tmp_path / "train.py"])
     (module,) = project.modules.values()
     walk = Walk(project, EVALUATORS, EXECUTORS, most_steps=1000, most_walks=3)
-    walk.frames.append(Frame(unit=module.units[0], module=module, cells={}))
+    walk.frames = (Frame(unit=module.units[0], module=module, cells={}),)
     return walk
 
 
@@ -49,8 +49,8 @@ def test_where_it_stands_is_put_back(walk):
 
 def test_a_program_that_is_too_deep_leaves_the_walk_as_it_was(walk):
     def go_down() -> None:
-        walk.frames.append(walk.frame)
-        raise RecursionError
+        with walk.inside(walk.frame):
+            go_down()
 
     walk.attempt(go_down)
 
