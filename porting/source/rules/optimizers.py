@@ -343,8 +343,8 @@ def find_lengths_in_schedules(reading: Reading) -> Iterator[Finding]:
     """B016: the number of a loader's batches goes into a schedule."""
     measured = [call for call in reading.facts.calls if call.name == "builtins.len" and call.arguments]
     lengths = {call: [thing for thing in call.arguments[0] if thing.kind is Kind.LOADER] for call in measured}
-    makers = [thing.call for thing in reading.facts.list_things(Kind.SCHEDULER) if thing.call is not None]
-    makers = [call for call in makers if any(_is_made_by(thing, call) for thing in call.result)]
+    schedulers = reading.facts.list_things(Kind.SCHEDULER)
+    makers = [one.call for one in schedulers if one.call is not None and one in one.call.result]
     # somebody is told a schedule's length, whoever it is
     words = (word for call in reading.facts.calls if any(lengths.values()) for word in call.node.keywords)
     readers = [*(maker.node for maker in makers), *(one for one in words if _LENGTHS.fullmatch(one.arg or ""))]
@@ -355,10 +355,6 @@ def find_lengths_in_schedules(reading: Reading) -> Iterator[Finding]:
 
 
 _LENGTHS = re.compile(r"(num_)?(total|train(ing)?)_steps|t_total|steps_per_epoch|num_updates")
-
-
-def _is_made_by(thing: Thing, call: Call) -> bool:
-    return thing.kind is Kind.SCHEDULER and thing.call is call
 
 
 def _is_scheduled(reading: Reading, length: Call, makers: List[Call]) -> bool:

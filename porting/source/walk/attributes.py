@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from typing import Iterator, List, Optional
+from typing import List, Optional
 
 from porting.source.facts import Kind, Thing
 from porting.source.library import NAMES, TENSOR_KINDS, find_class_kind, is_host_name
@@ -154,24 +154,10 @@ def bind_function(item: Item, receiver: Value, *, through_class: bool = False) -
     if not isinstance(item, Function) or item.form == "staticmethod" or item.owner is None:
         return (item,)
     if item.form == "classmethod":
-        owners = tuple(part.definition or part if isinstance(part, Object) else part for part in receiver)
-        return (_with_receiver(item, owners),)
-    return (item,) if through_class else (_with_receiver(item, receiver),)
-
-
-def _with_receiver(function: Function, receiver: Value) -> Function:
-    return Function(
-        node=function.node,
-        name=function.name,
-        unit=function.unit,
-        module=function.module,
-        scopes=function.scopes,
-        defaults=function.defaults,
-        owner=function.owner,
-        receiver=receiver,
-        form=function.form,
-        without_gradients=function.without_gradients,
-    )
+        receiver = tuple(part.definition or part if isinstance(part, Object) else part for part in receiver)
+    elif through_class:
+        return (item,)
+    return (Function(**{**vars(item), "receiver": receiver}),)
 
 
 def find_in_class(walk: Walk, definition: Class, name: str, *, above: bool = False) -> Optional[Value]:
@@ -187,25 +173,14 @@ def find_in_class(walk: Walk, definition: Class, name: str, *, above: bool = Fal
 
 def find_kind_of_class(definition: Class) -> Optional[Kind]:
     """Find what instances of a class of the program's are, as far as a port cares."""
-    kinds = [kind for name in _list_library_bases(definition) for kind in [find_class_kind(name)] if kind]
-    kind = kinds[0] if kinds else None
-    if kind is None and _has_unknown_base(definition) and "forward" in definition.cells:
+    bases = [value for cls in definition.line for value in cls.bases]
+    names = (item.name for value in bases for item in value if isinstance(item, External))
+    kind = next(filter(None, map(find_class_kind, names)), None)
+    if kind is None and not all(bases) and "forward" in definition.cells:
         kind = Kind.MODULE
     if kind is Kind.MODULE and _is_named_as_loss(definition):
         return Kind.CRITERION
     return kind
-
-
-def _list_library_bases(definition: Class) -> Iterator[str]:
-    for cls in definition.line:
-        for value in cls.bases:
-            for item in value:
-                if isinstance(item, External):
-                    yield item.name
-
-
-def _has_unknown_base(definition: Class) -> bool:
-    return any(not value for cls in definition.line for value in cls.bases)
 
 
 def _is_named_as_loss(definition: Class) -> bool:
