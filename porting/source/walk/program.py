@@ -115,7 +115,7 @@ def _walk_rest(walk: Walk, is_wanted: Callable[[Function], bool]) -> None:
 
 def _list_mentioned(project: Project) -> Set[str]:
     """List the words that the project's text has elsewhere than where they are defined."""
-    return {word for unit in project.units for word in _WORD.findall(_DEFINED.sub(" ", unit.text))}
+    return set().union(*(_WORD.findall(_DEFINED.sub(" ", unit.text)) for unit in project.units))
 
 
 _WORD = re.compile(r"[^\W\d]\w*")

@@ -21,6 +21,7 @@ Executor = Callable[["Walk", Any], None]
 
 
 _NOTHING: Mapping[Any, Value] = {}
+_NO_FRAME: Any = None
 
 
 class Flow:
@@ -73,6 +74,8 @@ class Walk:
     store: Store = field(default_factory=Store)
     globals: Dict[Module, Scope] = field(default_factory=dict)
     frames: Tuple[Frame, ...] = ()
+    frame: Frame = _NO_FRAME
+    """The last of these: the function or module that is being walked."""
     loops: Tuple[Loop, ...] = ()
     guards: Tuple[ast.expr, ...] = ()
     in_forward: bool = False
@@ -117,11 +120,6 @@ class Walk:
     uses: Dict[ast.AST, Uses] = field(default_factory=dict)
     last_stand: object = None
     last_where: Where = Where("")
-
-    @property
-    def frame(self) -> Frame:
-        """The function or module that is being walked."""
-        return self.frames[-1]
 
     def evaluate(self, node: Optional[ast.AST]) -> Value:
         """Say what an expression may be, and record what happens in it."""
@@ -183,7 +181,7 @@ class Walk:
     @property
     def where(self) -> Where:
         """Where the walk stands, one for all facts in a row that stand there."""
-        frame, mode = self.frames[-1], self.modes.get("evaluation", UNKNOWN)
+        frame, mode = self.frame, self.modes.get("evaluation", UNKNOWN)
         around = (self.loops, self.guards, self.in_forward, self.without_gradients, mode, self.programs)
         if self.last_stand != (frame, around):
             self.last_stand = (frame, around)
@@ -242,7 +240,7 @@ class Walk:
         key = (node, self.frame.key, kind, name, label)
         thing = self.recorder.find_thing(key, parts)
         if thing is None:
-            place = self.place_of(node)
+            place = self._place_made(node, call)
             thing = self.recorder.make_thing(
                 key, kind, name=name, place=place, parts=parts, call=call, is_guess=is_guess
             )
@@ -255,8 +253,12 @@ class Walk:
         key = (node, self.frame.key, "derived", label)
         thing = self.recorder.find_thing(key, parts)
         if thing is None:
-            thing = self.recorder.derive_thing(key, parts, name=name, place=self.place_of(node), call=call)
+            place = self._place_made(node, call)
+            thing = self.recorder.derive_thing(key, parts, name=name, place=place, call=call)
         return self.wrap(thing)
+
+    def _place_made(self, node: ast.AST, call: Optional[Call]) -> Place:
+        return call.place if call is not None and call.node is node else self.place_of(node)
 
     def make_container(
         self, node: ast.AST, values: Mapping[Any, Value] = _NOTHING, *, label: Any = "", anew: bool = False
@@ -307,7 +309,7 @@ class Walk:
             with self.store.without_branches():
                 part()
         except RecursionError:
-            self.recorder.left.append(self.frames[-1].unit.file)
+            self.recorder.left.append(self.frame.unit.file)
         self.flow = Flow.ON
 
     def list_loops_of_library(self, node: ast.AST) -> Tuple[Loop, ...]:
@@ -316,7 +318,7 @@ class Walk:
 
     def inside(self, frame: Frame, **context: Any) -> ContextManager[None]:
         """Stand in a function or at the top level of a module or a class for a while."""
-        return self.standing(frames=(*self.frames, frame), **context)
+        return self.standing(frames=(*self.frames, frame), frame=frame, **context)
 
     def standing(self, **context: Any) -> ContextManager[None]:
         """Stand elsewhere for a while: `frames`, `loops`, `guards`, `in_forward`, `without_gradients`."""
