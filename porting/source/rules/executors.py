@@ -8,7 +8,7 @@ from typing import Iterator, List, Optional, Set, Tuple
 
 from porting.diagnostics import Finding, Place
 from porting.source.facts import Call, Kind, Thing
-from porting.source.files import list_nodes
+from porting.source.files import list_nodes, list_statements
 from porting.source.rules.guards import are_exclusive
 from porting.source.rules.names import name_last
 from porting.source.rules.paths import find_unbound_uses, list_attributes_of_training
@@ -197,7 +197,7 @@ def find_refused_arguments(reading: Reading) -> Iterator[Finding]:
 
 
 def _takes(reading: Reading, module: Thing, call: Call) -> bool:
-    found = reading.find_method(module, "forward")
+    found = _find_method(reading, module, "forward")
     if found is None:
         return True
     arguments = found[1].args
@@ -225,7 +225,7 @@ def find_returned_labels(reading: Reading) -> Iterator[Finding]:
             or not isinstance(statement.node.value, ast.Tuple)
         ):
             continue
-        found = reading.find_method(module, "forward")
+        found = _find_method(reading, module, "forward")
         given = {argument.arg for argument in found[1].args.args[1:]} if found else set()
         returned = {part.id for part in statement.node.value.elts if isinstance(part, ast.Name)}
         if any(_LABEL.search(name) for name in returned & given):
@@ -246,6 +246,22 @@ def find_unbound_names(reading: Reading) -> Iterator[Finding]:
                 "D019", Place(file, use.lineno, use.col_offset + 1), note=f"`{use.id}` has no value there"
             )
     yield from _find_attributes(reading)
+
+
+def _find_method(reading: Reading, thing: Thing, name: str) -> Optional[Tuple[str, ast.FunctionDef]]:
+    """Find a method of a thing whose class the program defines, with its file."""
+    wanted = f"{thing.name}.{name}"
+    places = (*(call.where for call in reading.facts.calls), *(one.where for one in reading.facts.statements))
+    file = next((where.file for where in places if where.function == wanted), None)
+    tree = reading.parse(file) if file else None
+    class_name = thing.name.rpartition(".")[2]
+    classes = [node for node in list_statements(tree) if isinstance(node, ast.ClassDef)] if tree else []
+    classes = [node for node in classes if node.name == class_name]
+    # of several classes of one name, as functions define them, nobody knows which it is
+    for part in classes[0].body if len(classes) == 1 else ():
+        if isinstance(part, ast.FunctionDef) and part.name == name and file:
+            return file, part
+    return None
 
 
 def _find_function(reading: Reading, file: str, name: str) -> Optional[ast.FunctionDef]:

@@ -356,21 +356,6 @@ class Reading:
         """Give the syntax of a file of the program."""
         return self._units[file].tree if file in self._units else None
 
-    def find_method(self, thing: Thing, name: str) -> Optional[Tuple[str, ast.FunctionDef]]:
-        """Find a method of a thing whose class the program defines, with its file."""
-        wanted = f"{thing.name}.{name}"
-        places = (*(call.where for call in self.facts.calls), *(one.where for one in self.facts.statements))
-        file = next((where.file for where in places if where.function == wanted), None)
-        tree = self.parse(file) if file else None
-        class_name = thing.name.rpartition(".")[2]
-        classes = [node for node in list_statements(tree) if isinstance(node, ast.ClassDef)] if tree else []
-        classes = [node for node in classes if node.name == class_name]
-        # of several classes of one name, as functions define them, nobody knows which it is
-        for part in classes[0].body if len(classes) == 1 else ():
-            if isinstance(part, ast.FunctionDef) and part.name == name and file:
-                return file, part
-        return None
-
     # ---------------------------------------------------------------- findings
 
     def report(
