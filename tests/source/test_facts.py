@@ -35,3 +35,12 @@ def test_things_are_listed_by_kind():
 def test_a_program_with_a_port_is_ported():
     assert Facts(things=[MODEL, PORT]).is_ported
     assert not Facts(things=[MODEL]).is_ported
+
+
+def test_calls_of_methods_come_in_the_order_of_the_program(facts_of):
+    facts = facts_of("optimizer.zero_grad()\nloss.backward()\noptimizer.step()\nstep()\noptimizer.zero_grad()\n")
+
+    found = facts.list_methods("step", "zero_grad")
+
+    assert [(call.name, call.place.line) for call in found] == [(".zero_grad", 1), (".step", 3), (".zero_grad", 5)]
+    assert facts.list_methods("eval") == []
