@@ -29,6 +29,7 @@ class BatchLook:
         self.kept: List[Arguments] = []
         self.indices: List[IndexTensors] = []
         """The whole numbers of each batch, as far as they need little memory."""
+        self._num_batches = 0
         self._num_bytes = 0
         self._shapes: Set[str] = set()
         self._findings: Dict[str, Finding] = {}
@@ -41,6 +42,7 @@ class BatchLook:
             self.kept.insert(0 if shape not in self._shapes else len(self.kept), (args, kwargs))
         self._shapes.add(shape)
         indices = list_index_tensors((args, kwargs))
+        self._num_batches += 1
         self._num_bytes += sum(tensor.numel() * tensor.element_size() for tensor in indices if tensor is not None)
         if self._num_bytes <= _MOST_BYTES:
             self.indices.append(indices)
@@ -51,6 +53,14 @@ class BatchLook:
     def findings(self) -> List[Finding]:
         """What is wrong with values of the batches: each kind of fault once."""
         return list(self._findings.values())
+
+    @property
+    def facts(self) -> List[str]:
+        """Which batches' whole numbers were not kept, and so not looked at."""
+        first, last = len(self.indices) + 1, self._num_batches
+        named = f"batch {first}" if first == last else f"batches {first} to {last}"
+        limit = f"the whole numbers of those before need {_MOST_BYTES >> 20} MiB"
+        return [f"labels and indices of {named} of the loader were not looked at: {limit}"] if first <= last else []
 
 
 def is_loader(value: Any) -> bool:

@@ -113,13 +113,14 @@ def _name_import(finding: Finding) -> str:
 def measure_coverage(project: Project, facts: Sequence[Facts], *, num_files: int) -> Coverage:
     """Measure what the walks through the programs of a project have come to."""
     imports: List[Finding] = []
-    origins: Dict[Tuple[str, str], Place] = {}
+    origins: Dict[str, Dict[str, Place]] = {}
     for module in project.modules.values():
         for wanted, finding in project.follow_imports(module).missing:
             assert finding.place is not None
             imports.append(finding)
             for alias in getattr(wanted.node, "names", ()):
-                origins[finding.place.file, alias.asname or alias.name.partition(".")[0]] = finding.place
+                name = alias.asname or alias.name.partition(".")[0]
+                origins.setdefault(finding.place.file, {})[name] = finding.place
     functions = {node for part in facts for node in part.functions}
     left = {file: "a part of it is nested too deeply" for part in facts for file in part.left}
     return Coverage(
@@ -135,9 +136,10 @@ def measure_coverage(project: Project, facts: Sequence[Facts], *, num_files: int
     )
 
 
-def _list_unread(facts: Facts, origins: Dict[Tuple[str, str], Place]) -> Iterator[UnreadCall]:
+def _list_unread(facts: Facts, origins: Dict[str, Dict[str, Place]]) -> Iterator[UnreadCall]:
     for call in facts.calls:
-        origin = origins.get((call.where.file, _find_root(call)))
+        names = origins.get(call.where.file)
+        origin = names.get(_find_root(call)) if names else None
         if origin is not None:
             yield UnreadCall(call.name, call.place, origin)
     for call in facts.unread:

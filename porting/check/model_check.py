@@ -113,7 +113,7 @@ def check(
     found += _find_optimizer_faults(optimizer, forward)
     if options.precision in _HALVES:
         found += search.look_at_ranges(micro_batch)
-    told = [] if audit is None else [f"the loader's data:\n{audit}"]
+    told = [] if audit is None else [f"the loader's data:\n{audit}", *look.facts]
     return Report(_place_at_caller(found), program=name, looked_at=search.looked_at, facts=[*search.facts, *told])
 
 

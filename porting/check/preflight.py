@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import linecache
 import os
 import traceback
@@ -42,13 +43,22 @@ class SourceLook:
     """The files that train when they are imported, by their full path, and the line of the backward pass."""
 
 
-# the trees of many files are millions of objects, all of which stay
-@garbage_pause()
 def look_at_sources(paths: Sequence[str]) -> SourceLook:
     """Read scripts, folders, notebooks and modules, and apply all rules; nothing of them is run or imported.
 
     Raises ExecutableError E020 for a path where nothing is, and for a folder without a program.
     """
+    # the trees of many files are millions of objects, all of which stay; looking through them for those that can go
+    # takes as long as parsing, and so those of the last look wait for the next one, or for the end of the process
+    gc.unfreeze()
+    with garbage_pause():
+        try:
+            return _look_at_sources(paths)
+        finally:
+            gc.freeze()
+
+
+def _look_at_sources(paths: Sequence[str]) -> SourceLook:
     project = read_programs(paths)
     _require_paths(paths, project)
     groups = divide_programs(project)
@@ -62,7 +72,7 @@ def look_at_sources(paths: Sequence[str]) -> SourceLook:
     refused = (point_at_file(finding).place for finding in project.findings)
     files = {*project.modules, *(place.file for place in refused if place is not None)}
     coverage = measure_coverage(project, facts, num_files=len(files))
-    texts = [*((unit.file, "\n".join(unit.lines)) for unit in project.units), *project.configurations]
+    texts = [*((unit.file, unit.text) for unit in project.units), *project.configurations]
     return SourceLook(
         findings=(*project.findings, *coverage.imports, *findings, *needs),
         allowances={file: list_allowances(text, file) for file, text in texts},
@@ -193,7 +203,7 @@ def _let_cells_be_shown(project: Project) -> None:
 
 def _find_training_files(project: Project) -> Dict[str, int]:
     programs = {path: module.units[0] for path, module in project.modules.items() if path.endswith(".py")}
-    trains = {path: unit for path, unit in programs.items() if any("backward" in line for line in unit.lines)}
+    trains = {path: unit for path, unit in programs.items() if "backward" in unit.text}
     lines = {path: find_training_on_import(unit.tree) for path, unit in trains.items()}
     return {os.path.realpath(path): line for path, line in lines.items() if line is not None}
 

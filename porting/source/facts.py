@@ -2,7 +2,8 @@
 
 A *thing* is what a value may be: the model, its optimizer, a batch. The walk through a program makes a thing where it
 is constructed and carries it through assignments, attributes of `self`, arguments and results of the program's
-functions. A value may be several things, as after a branch, and none where nothing is known of it.
+functions. A value may be several things, as after a branch, and none where nothing is known of it. While facts are
+collected the recorder amends them, as things and calls point to each other; rules only read them.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import ast
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
-from typing import FrozenSet, List, Mapping, Optional, Tuple
+from typing import Dict, FrozenSet, List, Mapping, Optional, Tuple
 
 from porting.diagnostics import Place
 
@@ -56,7 +57,7 @@ class Kind(str, Enum):
     """A thing of a library that no rule has a word for; its name tells what it is."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Thing:
     """A value that the program makes: its kind, what made it, where, and of which other things.
 
@@ -86,7 +87,7 @@ class LoopKind(str, Enum):
     OTHER = "other"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Loop:
     """A loop around a fact, and what it goes through."""
 
@@ -99,13 +100,13 @@ Way = Tuple[Tuple[ast.expr, ...], FrozenSet[str]]
 """A way to a fact: its guards, and the programs that take it."""
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Where:
     """Where a fact stands: around it in the source, and around it when it runs.
 
     `loops` and `guards` go through the calls of the program's own functions: a step in `train_one_epoch` stands in the
     loop over epochs that calls it. `guards` are the tests of the `if`s that have to hold, negated ones wrapped in
-    `ast.Not`. `order` counts the facts in the order in which the program would come to them.
+    `ast.Not`.
     """
 
     file: str
@@ -119,7 +120,6 @@ class Where:
     """Whether it stands under `torch.no_grad()` or `inference_mode()`."""
     in_evaluation: bool = False
     """Whether the last `train()` or `eval()` on the way here was an `eval()`."""
-    order: int = 0
     ways: Tuple[Way, ...] = ()
     """The ways that lead here; `guards` are those that all have."""
 
@@ -132,7 +132,7 @@ class Where:
     """The node of that function."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Call:
     """A call: of what, on what, with what, and what comes out.
 
@@ -151,6 +151,8 @@ class Call:
     result: Things = ()
     other_names: Tuple[str, ...] = ()
     """What else it may call, where that is not certain."""
+    order: int = 0
+    """Counts the facts in the order in which the program would come to them."""
 
     @property
     def given(self) -> Things:
@@ -159,7 +161,7 @@ class Call:
 
     def is_method(self, *names: str) -> bool:
         """Tell whether it calls one of these methods of something."""
-        return self.name.startswith(".") and self.name[1:] in names
+        return self.name[:1] == "." and self.name[1:] in names
 
     def is_on(self, *kinds: Kind) -> bool:
         """Tell whether what it is called on may be of one of these kinds."""
@@ -167,12 +169,12 @@ class Call:
         return bool(self.receiver) and any(thing.kind in kinds for thing in self.receiver)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Statement:
     """A statement or expression other than a call that rules look at: an assignment, a comparison, an `if`, a `print`.
 
-    `things` are those of the value that it assigns, tests or compares; `text` is its source in one line. `targets` are
-    the things that are assigned to: what the name held before, or what the attribute or element belongs to.
+    `things` are those of the value that it assigns, tests or compares. `targets` are the things that are assigned to:
+    what the name held before, or what the attribute or element belongs to.
     """
 
     node: ast.AST
@@ -180,7 +182,6 @@ class Statement:
     where: Where
     things: Things = ()
     targets: Things = ()
-    text: str = ""
     asks: str = ""
     """What Python asks the tensors of the node for, if the node is an expression of `Facts.reads`."""
 
@@ -218,10 +219,22 @@ class Facts:
     functions: List[ast.AST] = field(default_factory=list)
     """The functions that are defined; those that were entered are `entered`."""
     entered: List[ast.AST] = field(default_factory=list)
+    _listed: Dict[Tuple[Kind, ...], List[Thing]] = field(default_factory=dict)
+    _methods: Dict[str, List[Call]] = field(default_factory=dict)
 
     def list_things(self, *kinds: Kind) -> List[Thing]:
-        """List the things of these kinds, in the order in which they are made."""
-        return [thing for thing in self.things if thing.kind in kinds]
+        """List the things of these kinds, in the order in which they are made; rules ask for them of each call."""
+        if kinds not in self._listed:
+            self._listed[kinds] = [thing for thing in self.things if thing.kind in kinds]
+        return self._listed[kinds]
+
+    def list_methods(self, *names: str) -> List[Call]:
+        """List the calls of methods of these names, in the order in which they are made."""
+        if not self._methods:
+            for call in self.calls:
+                self._methods.setdefault(call.name, []).append(call)
+        found = [call for name in names for call in self._methods.get(f".{name}", ())]
+        return found if len(names) == 1 else sorted(found, key=lambda call: call.order)
 
     @property
     def is_ported(self) -> bool:

@@ -8,14 +8,25 @@ import os
 import re
 import warnings
 from dataclasses import dataclass
+from functools import cached_property
 from importlib.util import decode_source
 from pathlib import Path
-from typing import Iterator, List, Set, Tuple, Union
+from typing import Callable, Dict, Iterator, List, Set, Tuple, Type, Union
 
 from porting.diagnostics import Finding, Place
 from porting.source.notebooks import Cell, blank_magics, read_cells
 
-__all__ = ["MOST_BYTES", "MOST_FILES", "SourceFile", "Unit", "list_nodes", "list_sources", "read_source"]
+__all__ = [
+    "MOST_BYTES",
+    "MOST_FILES",
+    "SourceFile",
+    "Unit",
+    "list_blocks",
+    "list_nodes",
+    "list_sources",
+    "list_statements",
+    "read_source",
+]
 
 MOST_FILES = 2000
 """So many files of a folder are read."""
@@ -35,19 +46,31 @@ class Unit:
 
     file: str
     tree: ast.Module
-    lines: Tuple[str, ...]
+    text: str
+
+    @cached_property
+    def lines(self) -> Tuple[str, ...]:
+        """The lines of the text."""
+        return tuple(self.text.split("\n"))
 
     def place_of(self, node: ast.AST) -> Place:
         """Say which span a node stands in, with columns in characters."""
         line, end_line = getattr(node, "lineno", 1), getattr(node, "end_lineno", None)
-        column = self._count_characters(line, getattr(node, "col_offset", 0))
-        end_byte = getattr(node, "end_col_offset", None)
-        end_column = None if end_line is None or end_byte is None else self._count_characters(end_line, end_byte)
-        return Place(self.file, line, column, end_line, end_column)
+        start, end = getattr(node, "col_offset", 0), getattr(node, "end_col_offset", None)
+        if end_line is None or end is None:
+            return Place(self.file, line, self._count_characters(line, start), end_line)
+        if self._has_only_ascii:
+            return Place(self.file, line, start + 1, end_line, end + 1)
+        return Place(
+            self.file, line, self._count_characters(line, start), end_line, self._count_characters(end_line, end)
+        )
 
     def text_of(self, node: ast.AST) -> str:
         """Write a node as it stands in the source, in one line."""
-        place = self.place_of(node)
+        return self.text_at(self.place_of(node))
+
+    def text_at(self, place: Place) -> str:
+        """Write what stands at a place, in one line."""
         last = place.end_line or place.line
         lines = list(self.lines[place.line - 1 : last])
         if not lines:
@@ -56,6 +79,10 @@ class Unit:
             lines[-1] = lines[-1][: place.end_column - 1]
         lines[0] = lines[0][(place.column or 1) - 1 :]
         return " ".join(line.strip() for line in lines)
+
+    @cached_property
+    def _has_only_ascii(self) -> bool:
+        return self.text.isascii()
 
     def _count_characters(self, line: int, byte: int) -> int:
         text = self.lines[line - 1] if 0 < line <= len(self.lines) else ""
@@ -72,16 +99,48 @@ class SourceFile:
 
 
 def list_nodes(top: ast.AST) -> List[ast.AST]:
-    """List a node and all that is in it, in the order of `ast.walk`, in a third of the time."""
+    """List a node and all that is in it in the order of `ast.walk`, in a fifth of the time; contexts are left out."""
     found = [top]
     for node in found:
-        for name in node._fields:
+        for name in _HOLDING_NODES[type(node)]:
             value = getattr(node, name, None)
-            if isinstance(value, ast.AST):
+            if isinstance(value, list):
+                found += value if None not in value else filter(None, value)
+            elif isinstance(value, ast.AST):
                 found.append(value)
-            elif isinstance(value, list):
-                found += [item for item in value if isinstance(item, ast.AST)]
     return found
+
+
+def list_statements(top: ast.AST) -> List[ast.AST]:
+    """List a node and the statements in it, with handlers and cases, in the order of `list_nodes`."""
+    found = [top]
+    for node in found:
+        found += list_blocks(node)
+    return found
+
+
+def list_blocks(node: ast.AST) -> List[ast.AST]:
+    """List the statements, handlers and cases that stand right under a node."""
+    return [part for name in _HOLDING_STATEMENTS[type(node)] for part in getattr(node, name)]
+
+
+class _Fields(Dict[Type[ast.AST], Tuple[str, ...]]):
+    """Names of the fields of each class of nodes that are wanted, which are told when it is first met."""
+
+    def __init__(self, is_wanted: Callable[[Type[ast.AST], str], bool]) -> None:
+        super().__init__()
+        self._is_wanted = is_wanted
+
+    def __missing__(self, kind: Type[ast.AST]) -> Tuple[str, ...]:
+        self[kind] = tuple(name for name in kind._fields if self._is_wanted(kind, name))
+        return self[kind]
+
+
+_BLOCKS = ("body", "handlers", "orelse", "finalbody", "cases")
+_LEAVES = (ast.Constant, ast.Global, ast.Nonlocal)
+_TEXTS = frozenset("arg attr conversion ctx id is_async kind kwd_attrs level module rest simple type_comment".split())
+_HOLDING_NODES = _Fields(lambda kind, name: name not in _TEXTS and not issubclass(kind, _LEAVES))
+_HOLDING_STATEMENTS = _Fields(lambda kind, name: name in _BLOCKS and not issubclass(kind, ast.expr))
 
 
 def list_sources(path: Union[str, os.PathLike[str]]) -> Tuple[List[str], List[Finding]]:
@@ -160,7 +219,7 @@ def _parse_unit(file: str, text: str) -> Union[Unit, Finding]:
         return _describe_syntax_error(file, text, error)
     except (ValueError, RecursionError, MemoryError) as error:
         return Finding("X002", place=Place(file, 1), notes=str(error) or type(error).__name__)
-    return Unit(file, tree, tuple(text.split("\n")))
+    return Unit(file, tree, text)
 
 
 def _parse_text(text: str, file: str) -> ast.Module:
@@ -198,4 +257,4 @@ def _parse_cell(file: str, cell: Cell) -> Union[Unit, Finding]:
     if isinstance(unit, Unit):
         return unit
     unit = _parse_unit(file, blank_magics(cell.text))
-    return Unit(file, unit.tree, tuple(cell.text.split("\n"))) if isinstance(unit, Unit) else unit
+    return Unit(file, unit.tree, cell.text) if isinstance(unit, Unit) else unit

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Dict, Iterable, Iterator, List, Tuple
 
-from porting.source.files import Unit, list_nodes
+from porting.source.files import Unit, list_blocks, list_nodes
 from porting.source.text_values import ANYTHING, evaluate_text, read_names
 
 __all__ = ["ImportedName", "is_main_guard", "list_imports"]
@@ -32,7 +32,7 @@ class ImportedName:
 def list_imports(unit: Unit, *, is_main: bool) -> Iterator[ImportedName]:
     """List the imports of a file, wherever they stand; those under its main guard only where it is the program."""
     names: Dict[str, List[str]] = {}
-    has_computed = any("import_module" in line or "__import__" in line for line in unit.lines)
+    has_computed = "import_module" in unit.text or "__import__" in unit.text
     if has_computed:
         names = read_names(unit.tree, unit.file)
     for node, is_optional in _go_through(unit, is_main=is_main, has_computed=has_computed):
@@ -72,16 +72,9 @@ def _go_through(unit: Unit, *, is_main: bool, has_computed: bool) -> Iterator[Tu
         node, is_optional = waiting.pop()
         yield node, is_optional
         # calls stand in expressions, imports in statements alone
-        children = list(ast.iter_child_nodes(node)) if has_computed else _list_statements(node)
+        children = list(ast.iter_child_nodes(node)) if has_computed else list_blocks(node)
         if children:
             waiting += reversed(list(_mark_optional(node, children, is_main=is_main, is_optional=is_optional)))
-
-
-def _list_statements(node: ast.AST) -> List[ast.AST]:
-    return [part for name in _BLOCKS for part in getattr(node, name, ())]
-
-
-_BLOCKS = ("body", "handlers", "orelse", "finalbody", "cases")
 
 
 def _mark_optional(
@@ -115,4 +108,5 @@ def is_main_guard(test: ast.expr) -> bool:
     >>> is_main_guard(ast.parse("__name__ == '__main__'", mode="eval").body)
     True
     """
-    return isinstance(test, ast.Compare) and "__name__" in _list_words(test)
+    parts = (test.left, *test.comparators) if isinstance(test, ast.Compare) else ()
+    return any(getattr(part, "id", "") == "__name__" for part in parts)

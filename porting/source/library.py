@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import functools
 import re
-from typing import FrozenSet, Mapping, NamedTuple, Optional, Pattern, Sequence, Tuple
+from typing import FrozenSet, List, Mapping, NamedTuple, Optional, Pattern, Sequence, Tuple
 
 from porting.source.facts import Kind
 from porting.source.tables import read_sections
 
 __all__ = [
     "NAMES",
-    "NO_GRADIENT_CONTEXTS",
     "PASSING",
-    "RETURNING_SELF",
     "SEQUENCES",
-    "TENSOR_HOST_METHODS",
     "TENSOR_KINDS",
-    "TENSOR_METHODS",
     "Row",
     "find_asking",
     "find_class_kind",
@@ -28,6 +24,7 @@ __all__ = [
     "is_host_name",
     "is_known_library",
     "is_of_python",
+    "read_name_rows",
     "read_tables",
 ]
 
@@ -93,11 +90,14 @@ _SECTIONS = read_sections("library_names.txt")
 NAMES: Mapping[str, FrozenSet[str]] = {name: frozenset(" ".join(lines).split()) for name, lines in _SECTIONS.items()}
 """Sets of names, by the sections of `library_names.txt`."""
 
-RETURNING_SELF = NAMES["returning self"]
-"""Methods of modules, ports and optimizers that return what they are called on."""
 
-TENSOR_HOST_METHODS = NAMES["tensor host methods"]
-"""Methods of tensors that return no tensor."""
+def read_name_rows(section: str) -> List[List[str]]:
+    """Read the rows of a section of `library_names.txt` whose first word says something of the others.
+
+    >>> read_name_rows("sequences")[0]
+    ['chain', 'torch.nn.Sequential']
+    """
+    return [line.split() for line in _SECTIONS[section]]
 
 
 def is_host_name(name: str) -> bool:
@@ -107,11 +107,7 @@ def is_host_name(name: str) -> bool:
     (True, True, False, False)
     """
     is_question = name.startswith("is_") and name != "is_nonzero"
-    return is_question or name in NAMES["tensor host names"] or name in TENSOR_HOST_METHODS
-
-
-TENSOR_METHODS = NAMES["tensor methods"]
-"""Methods that only tensors have, or arrays: of what they are called on nothing else need be known."""
+    return is_question or name in NAMES["tensor host names"] or name in NAMES["tensor host methods"]
 
 
 @functools.lru_cache(maxsize=8192)
@@ -124,18 +120,10 @@ def find_asking(name: str) -> str:
     return "".join(find_words("asking", name)).replace("-", " ")
 
 
-NO_GRADIENT_CONTEXTS = NAMES["without gradients"]
-
-SEQUENCES: Mapping[str, str] = {
-    "torch.nn.Sequential": "chain",
-    "torch.nn.ModuleList": "list",
-    "torch.nn.ModuleDict": "dict",
-}
+SEQUENCES: Mapping[str, str] = {name: form for form, name in read_name_rows("sequences")}
 """Modules that hold modules: one that calls them one after the other, and those that are gone through."""
 
-PASSING: Mapping[str, int] = {
-    name: int(number) for number, *names in map(str.split, _SECTIONS["passing"]) for name in names
-}
+PASSING: Mapping[str, int] = {name: int(number) for number, *names in read_name_rows("passing") for name in names}
 """What goes through what it is given, with the number of the argument."""
 
 

@@ -390,4 +390,4 @@ def _find_path(name: str) -> str:
 
 def _makes_configured(unit: Unit) -> bool:
     """Tell whether a file makes something of a configuration, as Hydra does."""
-    return any("instantiate(" in line for line in unit.lines)
+    return "instantiate(" in unit.text

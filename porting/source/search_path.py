@@ -70,12 +70,16 @@ class Folders:
     """What lies in folders, each listed once."""
 
     _names: Dict[str, FrozenSet[str]] = field(default_factory=dict)
+    _spots: Dict[Tuple[str, ...], Optional[Spot]] = field(default_factory=dict)
 
     def locate(self, parts: Sequence[str], folders: Sequence[str]) -> List[Spot]:
         """Find the module `a.b.c` from its first part on; the spots end where a part is not found."""
         spots: List[Spot] = []
         for part in parts:
-            spot = self._find_part(part, folders)
+            key = (part, *folders)
+            if key not in self._spots:
+                self._spots[key] = self._find_part(part, folders)
+            spot = self._spots[key]
             if spot is None:
                 break
             spots.append(spot)

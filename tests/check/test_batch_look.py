@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from porting.check import batch_look
 from porting.check.batch_look import BatchLook, cut_micro_batch, find_lost_values, is_loader, zero_labels
 from porting.options import PortOptions
 
@@ -30,6 +31,25 @@ def test_batches_of_other_shapes_are_kept_first():
     look = look_at([batch(4), batch(4), batch(2), batch(3)])
 
     assert [args[0].shape[0] for args, _kwargs in look.kept] == [2, 4, 4]
+
+
+@pytest.mark.parametrize(("num_batches", "named"), [(3, "batch 3"), (5, "batches 3 to 5")])
+def test_batches_whose_numbers_need_too_much_memory_are_named(monkeypatch, num_batches, named):
+    monkeypatch.setattr(batch_look, "_MOST_BYTES", 2**20)
+    look = BatchLook()
+
+    for _ in range(num_batches):
+        look.add((torch.zeros(2, 4), torch.zeros(2**16, dtype=torch.long)))
+
+    told = f"labels and indices of {named} of the loader were not looked at"
+    assert look.facts == [f"{told}: the whole numbers of those before need 1 MiB"]
+
+
+def test_of_batches_that_need_little_memory_none_is_named():
+    look = BatchLook()
+    look.add((torch.zeros(2, 4), torch.tensor([0, 1])))
+
+    assert look.facts == []
 
 
 def test_values_of_tensors_without_any_are_not_looked_at():

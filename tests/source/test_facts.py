@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 
 from porting.diagnostics import Place
 from porting.source.facts import Call, Facts, Kind, Thing, Where
@@ -35,3 +36,12 @@ def test_things_are_listed_by_kind():
 def test_a_program_with_a_port_is_ported():
     assert Facts(things=[MODEL, PORT]).is_ported
     assert not Facts(things=[MODEL]).is_ported
+
+
+def test_calls_of_methods_come_in_the_order_of_the_program():
+    names = (".zero_grad", ".backward", ".step", "step", ".zero_grad")
+    calls = [replace(make_call(name), order=number) for number, name in enumerate(names)]
+    facts = Facts(calls=calls)
+
+    assert facts.list_methods("step", "zero_grad") == [calls[0], calls[2], calls[4]]
+    assert facts.list_methods("eval") == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import textwrap
@@ -13,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from porting.diagnostics import Finding
-from porting.source.files import MOST_BYTES, SourceFile, list_sources, read_source
+from porting.source.files import MOST_BYTES, SourceFile, list_nodes, list_sources, list_statements, read_source
 
 
 def read_bytes(folder: Path, data: bytes, name: str = "train.py") -> SourceFile:
@@ -201,3 +202,26 @@ def test_no_part_of_a_program_makes_the_reader_raise(tmp_path_factory, end, extr
     source = read_bytes(tmp_path_factory.mktemp("fuzz"), PROGRAM[:end] + extra + PROGRAM[end + 1 :])
 
     assert bool(source.units) != bool(source.findings)
+
+
+PROGRAMS = sorted((Path(__file__).parent / "programs").glob("*.py"))
+
+
+@pytest.mark.parametrize("path", PROGRAMS, ids=[path.stem for path in PROGRAMS])
+def test_nodes_and_statements_come_in_the_order_of_ast(path):
+    (unit,) = read_source(str(path)).units
+    walked = list(ast.walk(unit.tree))
+
+    assert list_nodes(unit.tree) == [node for node in walked if not isinstance(node, ast.expr_context)]
+    assert list_statements(unit.tree)[1:] == [node for node in walked if isinstance(node, STATEMENTS)]
+
+
+STATEMENTS = (ast.stmt, ast.ExceptHandler, *([ast.match_case] if hasattr(ast, "match_case") else []))
+
+
+@pytest.mark.parametrize("text", ["lambda x: x", "a if b else c", "{**a, 'b': c}", "lambda *, a, b=1: b"])
+def test_expressions_hold_nodes_and_no_statements(text):
+    top = ast.parse(text, mode="eval").body
+
+    assert list_nodes(top) == [node for node in ast.walk(top) if not isinstance(node, ast.expr_context)]
+    assert list_statements(top) == [top]

@@ -7,11 +7,11 @@ import ast
 import pytest
 
 from porting.source.files import Unit
-from porting.source.imports import list_imports
+from porting.source.imports import is_main_guard, list_imports
 
 
 def imports_of(text, *, is_main=True):
-    unit = Unit("train.py", ast.parse(text), tuple(text.split("\n")))
+    unit = Unit("train.py", ast.parse(text), text)
     return [("." * one.level + one.name, one.parts, one.is_optional) for one in list_imports(unit, is_main=is_main)]
 
 
@@ -44,3 +44,16 @@ def test_a_main_part_imports_only_in_the_program(is_main, expected):
     text = "if __name__ == '__main__':\n    import a\nelse:\n    import b"
 
     assert [name for name, _parts, _optional in imports_of(text, is_main=is_main)] == expected
+
+
+@pytest.mark.parametrize(
+    ("test", "is_guard"),
+    [
+        ("__name__ == '__main__'", True),
+        ("'__main__' == __name__", True),
+        ("type(model).__name__ == 'Net'", False),
+        ("name == '__main__'", False),
+    ],
+)
+def test_only_the_name_of_the_file_tells_whether_it_is_the_program(test, is_guard):
+    assert is_main_guard(ast.parse(test, mode="eval").body) is is_guard

@@ -56,6 +56,7 @@ def test_a_module_is_found_where_python_finds_it(tmp_path_factory, tree, name):
 @pytest.fixture
 def project(tmp_path, monkeypatch):
     """Work in a project with a script in a folder of its own."""
+    monkeypatch.delenv("PYTHONPATH", raising=False)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "pyproject.toml").write_text('[project]\ndependencies = ["unheard-of"]\n')
     (tmp_path / "scripts").mkdir()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import Dict, Iterator, Optional, Sequence, Set, Tuple
+from typing import Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 from porting.diagnostics import Finding, Place
 from porting.source.facts import Call, Kind, LoopKind, Statement, Where
-from porting.source.files import list_nodes
-from porting.source.rules.reading import TENSORS, Reading
+from porting.source.files import list_nodes, list_statements
+from porting.source.library import TENSOR_KINDS
+from porting.source.rules.reading import Reading
 
 __all__ = ["find_annealed_values"]
 
@@ -22,7 +23,7 @@ class _Counted:
     def __init__(self, reading: Reading) -> None:
         self._loops = reading.files_of_loops
         self._known: Dict[ast.AST, Set[str]] = {}
-        tensors = (one for one in reading.facts.statements if any(thing.kind in TENSORS for thing in one.things))
+        tensors = (one for one in reading.facts.statements if any(thing.kind in TENSOR_KINDS for thing in one.things))
         assigned = (one.node for one in tensors if isinstance(one.node, (ast.Assign, ast.AugAssign)))
         parts = (part for node in assigned for part in list_nodes(node) if isinstance(part, ast.Name))
         self._others = {part.id for part in parts if isinstance(part.ctx, ast.Store)}
@@ -39,25 +40,28 @@ def find_annealed_values(reading: Reading) -> Iterator[Finding]:
     """C020: a number that changes from step to step goes into the loss, or into the model."""
     counted = _Counted(reading)
     for call in reading.facts.calls:
-        given = [
-            *zip(call.node.args, call.arguments),
-            *((one.value, call.keywords.get(one.arg or "", ())) for one in call.node.keywords),
-        ]
-        plain = [node for node, things in given if not things]
         takes = call.is_on(Kind.MODULE) and not call.name.startswith(".")
         # a port's call refuses what is no tensor by itself
         takes = takes or not call.is_method("backward", "item") and not reading.loss_parts.isdisjoint(call.result)
-        if takes and not call.where.in_forward and _has_counted(counted.list_around(call.where), plain):
+        names = counted.list_around(call.where) if takes and not call.where.in_forward else set()
+        if names and _has_counted(names, _list_plain(call)):
             yield reading.report("C020", call.place, remedy=_REMEDY)
     for statement in reading.facts.statements:
-        changed = statement.targets if isinstance(statement.node, ast.AugAssign) else ()
-        if not reading.loss_parts.isdisjoint((*statement.things, *changed)) and not statement.where.in_forward:
-            value = getattr(statement.node, "value", None)
-            names = counted.list_around(statement.where)
-            if isinstance(statement.node, (ast.Assign, ast.AugAssign)) and _has_counted(names, [value]):
+        node = statement.node
+        if isinstance(node, (ast.Assign, ast.AugAssign)) and not statement.where.in_forward:
+            things = (*statement.things, *(statement.targets if isinstance(node, ast.AugAssign) else ()))
+            names = set() if reading.loss_parts.isdisjoint(things) else counted.list_around(statement.where)
+            if _has_counted(names, [node.value]):
                 yield reading.report("C020", statement.place, remedy=_REMEDY)
     yield from _find_annealed_globals(reading, counted)
     yield from _find_annealed_attributes(reading, counted)
+
+
+def _list_plain(call: Call) -> List[ast.expr]:
+    """List the arguments of a call that are no things."""
+    given = [*zip(call.node.args, call.arguments)]
+    given += [(one.value, call.keywords.get(one.arg or "", ())) for one in call.node.keywords]
+    return [node for node, things in given if not things]
 
 
 def _has_counted(names: Set[str], nodes: Sequence[Optional[ast.expr]]) -> bool:
@@ -96,17 +100,22 @@ def _list_global(counted: _Counted, call: Call) -> Set[str]:
 
 def _find_annealed_attributes(reading: Reading, counted: _Counted) -> Iterator[Finding]:
     """Find attributes that `forward` or a loss reads of itself, and that the training sets to what it counts."""
-    read = _list_attributes_read(reading)
+    assigned = [one for one in reading.facts.statements if not one.where.in_forward and _find_attribute(one.node)]
+    annealed = [one for one in assigned if _is_annealed(one, counted)]
+    read = _list_attributes_read(reading) if annealed else set()
     names = {name for _owner, name in read}
-    for statement in reading.facts.statements:
-        node = statement.node
-        target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
-        if statement.where.in_forward or not isinstance(target, ast.Attribute) or target.attr not in names:
-            continue
+    for statement in annealed:
+        target = _find_attribute(statement.node)
         owner = statement.where.function.rpartition(".")[0]
-        is_of_another = _name_cell(target.value) == "self" and (owner, target.attr) not in read
-        if not is_of_another and _is_annealed(statement, counted):
-            yield reading.report("C020", statement.place, remedy=_REMEDY)
+        if target is not None and target.attr in names:
+            if _name_cell(target.value) != "self" or (owner, target.attr) in read:
+                yield reading.report("C020", statement.place, remedy=_REMEDY)
+
+
+def _find_attribute(node: ast.AST) -> Optional[ast.Attribute]:
+    """Find the attribute that an assignment sets."""
+    target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
+    return target if isinstance(target, ast.Attribute) else None
 
 
 def _list_attributes_read(reading: Reading) -> Set[Tuple[str, str]]:
@@ -135,7 +144,7 @@ _CALLED_AGAIN = re.compile(r"\.on_\w*(epoch|batch|step)\w*_(start|begin|end)$")
 def _find_counted(loops: Sequence[ast.AST], others: Set[str]) -> Set[str]:
     """Find the variables that count the rounds of loops, and those whose numbers are computed of them; not `others`."""
     found: Set[str] = set()
-    nodes = [node for loop in loops for node in list_nodes(loop)]
+    nodes = [node for loop in loops for node in list_statements(loop)]
     for loop in loops:
         if isinstance(loop, ast.For) and isinstance(loop.iter, ast.Call):
             name = getattr(loop.iter.func, "id", "")

@@ -8,7 +8,7 @@ from typing import Iterator, List, Sequence, Set, Tuple
 
 from porting.diagnostics import Finding, Place
 from porting.source.facts import Call, Kind, LoopKind, Statement, Where
-from porting.source.files import list_nodes
+from porting.source.files import list_nodes, list_statements
 from porting.source.rules.guards import is_of_one_rank, list_words, mentions
 from porting.source.rules.names import name_last, write_dotted
 from porting.source.rules.reading import Reading
@@ -65,16 +65,15 @@ def _list_reads(reading: Reading) -> Iterator[Tuple[Place, Where]]:
             yield read.place, read.where
     averaged = [(place, where) for place, where in list_averaged(reading) if is_of_loop(where)]
     yield from (one for one in averaged if reading.find_batch_loop(one[1]) is not None)
-    for call in reading.facts.calls:
-        reads_all = call.is_method("update_parameters") and call.is_on(Kind.MODULE)
-        if call.is_method("state_dict") and call.is_on(Kind.MODULE):
-            # a checkpoint only keeps it
-            heads = (node.iter for node in reading.files_of_loops if isinstance(node, ast.For))
-            reads_all = any(reading.contains(head, call.node) for head in heads)
-        if reads_all and reading.find_batch_loop(call.where) is not None:
+    for call in reading.facts.list_methods("update_parameters", "state_dict"):
+        # a checkpoint only keeps it
+        heads = (node.iter for node in reading.files_of_loops if isinstance(node, ast.For))
+        reads_all = call.is_method("update_parameters") or any(reading.contains(head, call.node) for head in heads)
+        if call.is_on(Kind.MODULE) and reading.find_batch_loop(call.where) is not None and reads_all:
             yield call.place, call.where
+    for call in reading.facts.list_methods("cpu", "to"):
         if not call.where.in_forward and _are_results(call.receiver):
-            if call.is_method("cpu") or call.is_method("to") and _names_host(call):
+            if call.is_method("cpu") or _names_host(call):
                 yield call.place, call.where
 
 
@@ -133,7 +132,7 @@ def _is_for_one_round(guard: ast.expr) -> bool:
 @rule(Programs.PLAIN)
 def find_carried_states(reading: Reading) -> Iterator[Finding]:
     """B019: a state that the model returns is its input in the next batch."""
-    detaching = {call.where.function for call in reading.facts.calls if call.is_method("detach", "detach_")}
+    detaching = {call.where.function for call in reading.facts.list_methods("detach", "detach_")}
     for statement in reading.facts.statements:
         loop = reading.find_batch_loop(statement.where)
         if loop is None or statement.where.in_forward or not isinstance(statement.node, ast.Assign):
@@ -162,7 +161,7 @@ def _detaches(reading: Reading, statement: Statement, names: Set[str], detaching
 
 def _is_returned_again(loop: ast.AST, names: Set[str]) -> bool:
     """Tell whether a call takes a variable and returns its next value: `output, hidden = model(x, hidden)`."""
-    for node in list_nodes(loop):
+    for node in list_statements(loop):
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
             targets = {name for target in node.targets for name in _list_names(target)}
             given = [*node.value.args, *(word.value for word in node.value.keywords)]
@@ -191,7 +190,7 @@ def _find_undetached(reading: Reading) -> Iterator[Finding]:
 
 def _is_set_before(loop: ast.AST, node: ast.AST, names: Set[str]) -> bool:
     """Tell whether a loop assigns one of the names elsewhere: it is cut off there, or begins anew."""
-    others = [part for part in list_nodes(loop) if isinstance(part, ast.Assign) and part is not node]
+    others = [part for part in list_statements(loop) if isinstance(part, ast.Assign) and part is not node]
     targets = {name for part in others for target in part.targets for name in _list_names(target)}
     heads = _list_names(loop.target) if isinstance(loop, ast.For) else set()
     return bool(names & (targets | heads))
@@ -202,13 +201,11 @@ def _is_set_before(loop: ast.AST, node: ast.AST, names: Set[str]) -> bool:
 
 def find_data_from_models(reading: Reading) -> Iterator[Finding]:
     """B020: an environment is stepped with what the model has chosen."""
-    others = {one.where.file for one in reading.facts.imports if one.name.partition(".")[0] in ("jax", "tensorflow")}
-    others -= {one.where.file for one in reading.facts.imports if one.name.partition(".")[0] == "torch"}
-    if any(call.is_method("inference") for call in reading.facts.calls) and reading.training_ports:
+    if reading.training_ports and reading.facts.list_methods("inference"):
         # experience is collected by the port that infers
         return
-    for call in reading.facts.calls:
-        if not call.is_method("step") or not call.node.args or call.where.in_forward or call.place.file in others:
+    for call in reading.facts.list_methods("step"):
+        if not call.node.args or call.where.in_forward:
             continue
         # an environment around another one hands on what it was given
         if name_last(call.where.function) in ("step", "reset") or isinstance(call.node.args[0], ast.Constant):

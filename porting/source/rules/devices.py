@@ -93,9 +93,9 @@ _DEVICE_LINE = re.compile(
 def find_cuda_only(reading: Reading) -> Iterator[Finding]:
     """D013: code that fails on a machine without CUDA."""
     for call in reading.facts.calls:
-        is_asked = asks_for_cuda(call.where.guards) or _is_asked_beside(reading, call)
-        if _needs_cuda(call) and not call.is_on(Kind.PORT) and not is_asked:
-            yield reading.report("D013", call.place)
+        if _needs_cuda(call) and not call.is_on(Kind.PORT):
+            if not asks_for_cuda(call.where.guards) and not _is_asked_beside(reading, call):
+                yield reading.report("D013", call.place)
 
 
 def _is_asked_beside(reading: Reading, call: Call) -> bool:
@@ -112,8 +112,8 @@ def find_cuda_devices(reading: Reading) -> Iterator[Finding]:
 
 
 def _needs_cuda(call: Call) -> bool:
-    names = {call.name, *call.other_names, *(thing.name for thing in call.result)}
-    if all(_CUDA_CALL.fullmatch(name) for name in names):
+    names = (call.name, *call.other_names, *(thing.name for thing in call.result))
+    if all(map(_CUDA_CALL.fullmatch, names)):
         return True
     if call.is_method("cuda"):
         return call.is_on(Kind.MODULE, Kind.CRITERION, Kind.BATCH, Kind.TENSOR, Kind.OUTPUT) or not call.receiver
@@ -140,6 +140,6 @@ def _find_device_lines(reading: Reading, file: str) -> Iterator[Finding]:
     lines = reading.read_lines(file)
     for number, line in enumerate(lines, start=1):
         before = lines[number - 2] if number > 1 else ""
-        if _DEVICE_LINE.match(line) and not re.match(r"\s*(if|elif|else)\b", before):
+        if "cuda" in line and _DEVICE_LINE.match(line) and not re.match(r"\s*(if|elif|else)\b", before):
             column = len(line) - len(line.lstrip()) + 1
             yield reading.report("D013", Place(file, number, column))

@@ -8,7 +8,7 @@ from typing import Iterator, List, Optional, Set, Tuple
 
 from porting.diagnostics import Finding, Place
 from porting.source.facts import Call, Kind, Thing
-from porting.source.files import list_nodes
+from porting.source.files import list_nodes, list_statements
 from porting.source.rules.guards import are_exclusive
 from porting.source.rules.names import name_last
 from porting.source.rules.paths import find_unbound_uses, list_attributes_of_training
@@ -49,11 +49,13 @@ def find_validation(reading: Reading) -> Iterator[Finding]:
 
 def _is_of_training(reading: Reading, call: Call) -> bool:
     """Tell whether the module that is called is trained, in a program that does not only infer."""
+    modules = _list_modules(call)
+    if not modules or not _are_trained(modules, reading.trained_modules):
+        return False
     optimizers = reading.facts.list_things(Kind.OPTIMIZER)
     makers = [thing.call for thing in optimizers if thing.call is not None]
     trains = any(reading.may_meet(one.where, call.where) for one in (*makers, *reading.backward_calls))
-    trains = trains and not (optimizers and all(map(is_of_no_module, optimizers)))
-    return trains and _are_trained(reading, _list_modules(call), _list_trained(reading))
+    return trains and not (optimizers and all(map(is_of_no_module, optimizers)))
 
 
 def _list_calls_without_gradients(reading: Reading) -> Iterator[Call]:
@@ -87,15 +89,7 @@ def _turns_training_off(call: Call) -> bool:
     return call.is_method("eval") or _makes_evaluator(call)
 
 
-def _list_trained(reading: Reading) -> Set[Thing]:
-    """List the modules that an optimizer has; none where that is not known."""
-    optimizers = reading.facts.list_things(Kind.OPTIMIZER)
-    return {part for optimizer in optimizers for part in reading.go_through(optimizer) if part.kind is Kind.MODULE}
-
-
-def _are_trained(reading: Reading, modules: List[Thing], trained: Set[Thing]) -> bool:
-    if not modules:
-        return False
+def _are_trained(modules: List[Thing], trained: Set[Thing]) -> bool:
     return not trained or bool(list_modules(modules) & trained) or not _are_known(modules, trained)
 
 
@@ -156,8 +150,7 @@ def find_bare_calls(reading: Reading) -> Iterator[Finding]:
 def _comes_behind(reading: Reading, call: Call) -> bool:
     makers = [port.call for port in reading.training_ports if port.call is not None]
     return any(
-        maker.where.order < call.where.order and not are_exclusive(maker.where.guards, call.where.guards)
-        for maker in makers
+        maker.order < call.order and not are_exclusive(maker.where.guards, call.where.guards) for maker in makers
     )
 
 
@@ -204,7 +197,7 @@ def find_refused_arguments(reading: Reading) -> Iterator[Finding]:
 
 
 def _takes(reading: Reading, module: Thing, call: Call) -> bool:
-    found = reading.find_method(module, "forward")
+    found = _find_method(reading, module, "forward")
     if found is None:
         return True
     arguments = found[1].args
@@ -232,7 +225,7 @@ def find_returned_labels(reading: Reading) -> Iterator[Finding]:
             or not isinstance(statement.node.value, ast.Tuple)
         ):
             continue
-        found = reading.find_method(module, "forward")
+        found = _find_method(reading, module, "forward")
         given = {argument.arg for argument in found[1].args.args[1:]} if found else set()
         returned = {part.id for part in statement.node.value.elts if isinstance(part, ast.Name)}
         if any(_LABEL.search(name) for name in returned & given):
@@ -253,6 +246,22 @@ def find_unbound_names(reading: Reading) -> Iterator[Finding]:
                 "D019", Place(file, use.lineno, use.col_offset + 1), note=f"`{use.id}` has no value there"
             )
     yield from _find_attributes(reading)
+
+
+def _find_method(reading: Reading, thing: Thing, name: str) -> Optional[Tuple[str, ast.FunctionDef]]:
+    """Find a method of a thing whose class the program defines, with its file."""
+    wanted = f"{thing.name}.{name}"
+    places = (*(call.where for call in reading.facts.calls), *(one.where for one in reading.facts.statements))
+    file = next((where.file for where in places if where.function == wanted), None)
+    tree = reading.parse(file) if file else None
+    class_name = thing.name.rpartition(".")[2]
+    classes = [node for node in list_statements(tree) if isinstance(node, ast.ClassDef)] if tree else []
+    classes = [node for node in classes if node.name == class_name]
+    # of several classes of one name, as functions define them, nobody knows which it is
+    for part in classes[0].body if len(classes) == 1 else ():
+        if isinstance(part, ast.FunctionDef) and part.name == name and file:
+            return file, part
+    return None
 
 
 def _find_function(reading: Reading, file: str, name: str) -> Optional[ast.FunctionDef]:

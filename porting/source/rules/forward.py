@@ -8,9 +8,10 @@ from typing import Iterator, List, Set
 
 from porting.diagnostics import Finding, Place
 from porting.source.facts import Call, Kind, Statement, Thing, Things
-from porting.source.files import list_nodes
+from porting.source.files import list_nodes, list_statements
+from porting.source.library import NAMES, TENSOR_KINDS
 from porting.source.rules.names import is_in_place, name_last, write_dotted
-from porting.source.rules.reading import TENSORS, Reading
+from porting.source.rules.reading import Reading
 from porting.source.rules.scope import rule
 from porting.source.rules.things import go_through_parts
 
@@ -35,7 +36,7 @@ def _list_statements(reading: Reading) -> List[Statement]:
 
 
 def _has_tensor(things: object) -> bool:
-    return any(isinstance(thing, Thing) and thing.kind in TENSORS for thing in things)  # type: ignore[attr-defined]
+    return any(isinstance(thing, Thing) and thing.kind in TENSOR_KINDS for thing in things)  # type: ignore[attr-defined]
 
 
 # -------------------------------------------------------------------------------- values
@@ -53,11 +54,6 @@ _ASKED = {"value": "C001", "text": "C010"}
 
 # -------------------------------------------------------------------------------- shapes
 
-_SHAPES = {
-    *("nonzero", "masked_select", "unique", "unique_consecutive", "argwhere", "bincount"),
-    *("pack_padded_sequence", "pack_sequence"),
-}
-
 
 def find_data_dependent_shapes(reading: Reading) -> Iterator[Finding]:
     """C002: a shape depends on the values of the data."""
@@ -67,22 +63,17 @@ def find_data_dependent_shapes(reading: Reading) -> Iterator[Finding]:
         last = name_last(call.name)
         is_where = call.name == "torch.where" and len(call.node.args) == 1 and not call.node.keywords
         of_torch = call.name.startswith("torch.") or call.name.startswith(".") and _has_tensor(call.receiver)
-        if is_where or last in _SHAPES and of_torch:
+        if is_where or last in NAMES["shaped by values"] and of_torch:
             yield reading.report("C002", call.place)
     for read in reading.facts.reads:
         by_name = read.asks == "shape by name"
         is_asked = read.asks == "shape" or by_name
         if is_asked and (read.where.in_forward or not reading.loss_parts.isdisjoint(read.things)):
-            guess = f"only its name says that `{read.text}` chooses elements" if by_name else ""
+            guess = f"only its name says that `{reading.read_text(read.place)}` chooses elements" if by_name else ""
             yield reading.report("C002", read.place, guess=guess)
 
 
 # -------------------------------------------------------------------------------- devices
-
-_FACTORIES = {
-    *("zeros", "ones", "empty", "full", "rand", "randn", "randint", "randperm", "arange", "eye", "linspace"),
-    *("tensor", "normal", "logspace", "tril_indices", "triu_indices"),
-}
 
 
 def find_moves_to_host(reading: Reading) -> Iterator[Finding]:
@@ -110,7 +101,7 @@ def find_homeless_tensors(reading: Reading) -> Iterator[Finding]:
     for call in calls:
         module, _, last = call.name.rpartition(".")
         named = {word.arg for word in call.node.keywords}
-        if module == "torch" and last in _FACTORIES and "device" not in named and None not in named:
+        if module == "torch" and last in NAMES["factories"] and "device" not in named and None not in named:
             if call.node not in moved and not call.where.function.endswith(".__init__"):
                 yield reading.report("C011", call.place)
 
@@ -166,11 +157,10 @@ def _is_input(reading: Reading, node: ast.expr, things: Things, place: Place) ->
 def _list_parameters(reading: Reading, place: Place) -> Set[str]:
     """List the parameters of the functions around a place."""
     tree = reading.parse(place.file)
-    functions = (node for node in list_nodes(tree) if isinstance(node, ast.FunctionDef)) if tree is not None else ()
     return {
         argument.arg
-        for function in functions
-        if reading.contains_line(function, place.line)
+        for function in (list_statements(tree) if tree is not None else ())
+        if isinstance(function, ast.FunctionDef) and reading.contains_line(function, place.line)
         for argument in function.args.args
     }
 
@@ -200,10 +190,10 @@ _DOUBLE = re.compile(r"(torch\.)?(float64|double|complex128|DoubleTensor)")
 def find_unsupported_tensors(reading: Reading) -> Iterator[Finding]:
     """C017 and C044: a sparse tensor, or float64, is in `forward` or goes into it."""
     given = {thing for call in _list_calls_of_models(reading) for thing in call.given}
-    parts = set(go_through_parts(tuple(given), TENSORS))
+    parts = set(go_through_parts(tuple(given), TENSOR_KINDS))
     # what is computed of sparse tensors may be dense
     computed = [thing for thing in parts if not _KEEPING_SPARSE.fullmatch(thing.name)]
-    sparse = {*given, *go_through_parts(tuple(given), TENSORS, until=computed)}
+    sparse = {*given, *go_through_parts(tuple(given), TENSOR_KINDS, until=computed)}
     for call in reading.facts.calls:
         is_sparse = call.where.in_forward or not sparse.isdisjoint(call.result)
         if is_sparse and _SPARSE.fullmatch(call.name):

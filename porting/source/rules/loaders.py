@@ -224,16 +224,17 @@ def _makes_batches(reading: Reading, call: Call) -> bool:
 
 def _pads_to_longest(call: Call) -> bool:
     """Tell whether a tokenizer pads a batch to its own longest text."""
-    is_tokenizer = "tokenizer" in name_last(call.name).lower() or any(
-        "Tokenizer" in thing.name for thing in call.receiver
-    )
     values = [word.value for word in call.node.keywords if word.arg == "padding"]
-    longest = any(isinstance(value, ast.Constant) and value.value in (True, "longest") for value in values)
-    return is_tokenizer and longest
+    if not any(isinstance(value, ast.Constant) and value.value in (True, "longest") for value in values):
+        return False
+    names = (thing.name for thing in call.receiver)
+    return "tokenizer" in name_last(call.name).lower() or any("Tokenizer" in name for name in names)
 
 
 def _takes_longest(call: Call, collating: Set[str]) -> bool:
     """Tell whether a function that makes batches looks for the longest sample, or for what is left of the data."""
+    if name_last(call.name) not in ("max", "min"):
+        return False
     words = {getattr(part, "id", getattr(part, "attr", "")) for node in call.node.args for part in list_nodes(node)}
     measures = bool(words & {"len", "shape", "size"}) or any(
         re.search(r"len(gth)?s?(_|$)", str(word)) for word in words
@@ -261,10 +262,10 @@ def _is_rest(node: ast.BinOp) -> bool:
 def find_short_slices(reading: Reading) -> Iterator[Finding]:
     """B010: batches are slices, of which the last is short."""
     loops = {loop.node for call in (*reading.module_calls, *_list_port_calls(reading)) for loop in call.where.loops}
+    trains = bool(reading.backward_calls or reading.ports)
     for node, file in reading.files_of_loops.items():
-        yields = any(isinstance(part, ast.Yield) for part in list_nodes(node))
-        is_of_training = node in loops or yields and bool(reading.backward_calls or reading.ports)
-        if isinstance(node, (ast.For, ast.While)) and is_of_training:
+        yields = node not in loops and trains and any(isinstance(part, ast.Yield) for part in list_nodes(node))
+        if isinstance(node, (ast.For, ast.While)) and (node in loops or yields):
             for part in (*_list_slices(node), *_list_splits(node)):
                 place = Place(file, part.lineno, part.col_offset + 1)
                 yield reading.report(

@@ -91,9 +91,8 @@ def _is_attribute(node: ast.AST) -> bool:
 def find_withheld_optimizers(reading: Reading) -> Iterator[Finding]:
     """O012: the optimizer that the program configures is not the one that the port was given."""
     given = {part for port in reading.ports for part in reading.go_through(port) if part.kind is Kind.OPTIMIZER}
-    for call in reading.facts.calls:
-        if call.is_method("setOptimizer"):
-            given.update(thing for argument in call.arguments for thing in argument)
+    for call in reading.facts.list_methods("setOptimizer"):
+        given.update(thing for argument in call.arguments for thing in argument)
     places = {thing.place for thing in given if thing.place is not None}
     others = [one for one in reading.facts.list_things(Kind.OPTIMIZER) if not {one} & given and one.place not in places]
     for port in reading.training_ports:
@@ -108,7 +107,7 @@ def find_withheld_optimizers(reading: Reading) -> Iterator[Finding]:
 
 def _is_used(reading: Reading, optimizer: Thing, *, beside: Thing) -> bool:
     """Tell whether an optimizer is used; one that is made after a port for more than the state of the port's own."""
-    makers = [thing.call.where.order for thing in (beside, optimizer) if thing.call is not None]
+    makers = [thing.call.order for thing in (beside, optimizer) if thing.call is not None]
     passing = ("state_dict", "load_state_dict") if makers == sorted(makers) else ()
     calls = (call for call in reading.facts.calls if not call.is_method(*passing))
     return any(optimizer in things for call in calls for things in (call.receiver, *call.arguments))
@@ -135,8 +134,8 @@ def find_several_optimizers(reading: Reading) -> Iterator[Finding]:
     for optimizer in (*_find_of_layers(reading), *configured):
         seen.add(optimizer.place)
     steps: Dict[Optional[Place], Set[Call]] = {}
-    for call in reading.facts.calls:
-        for place in _list_stepped(call) if call.is_method("step") else ():
+    for call in reading.facts.list_methods("step"):
+        for place in _list_stepped(call):
             steps.setdefault(place, set()).add(call)
     firsts: List[Thing] = []
     for optimizer in _list_optimizers(reading):
@@ -213,14 +212,14 @@ def _has_own_weights(optimizer: Thing) -> bool:
 def find_accumulation(reading: Reading) -> Iterator[Finding]:
     """O011: several backward passes make one step, by an `if` around the step or a loop around the passes."""
     passes = reading.port_calls if reading.is_ported else reading.backward_calls
-    steps = [call for call in reading.facts.calls if call.is_method("step") and call.is_on(Kind.OPTIMIZER, Kind.SCALER)]
+    steps = reading.optimizer_steps
     looped = [one for one in passes if one.where.loops and _is_accumulating(one.where.loops[-1].node)]
     places: Dict[Place, None] = {}
     for step in filter(reading.concerns_port, steps):
         for place in _locate_accumulation(reading, step, passes, looped):
             places.setdefault(place)
-    for call in reading.facts.calls:
-        if call.is_method("accumulate") and any(thing.name.startswith("accelerate.") for thing in call.receiver):
+    for call in reading.facts.list_methods("accumulate"):
+        if any(thing.name.startswith("accelerate.") for thing in call.receiver):
             places.setdefault(call.place)
     for place in places:
         yield reading.report("O011", place)
@@ -308,7 +307,7 @@ def find_rates_set_by_hand(reading: Reading) -> Iterator[Finding]:
 
 
 def _tells_device(reading: Reading) -> bool:
-    return any(call.is_method("setOptimizer", "scheduler", "set_optimizer") for call in reading.facts.calls)
+    return bool(reading.facts.list_methods("setOptimizer", "scheduler", "set_optimizer"))
 
 
 def _is_scheduler(reading: Reading, call: Call) -> bool:
@@ -342,32 +341,24 @@ _LENGTH = re.compile(r"^\s*([\w.]+)\s*(?::[^=]*)?=(?!=)(.*)$")
 @rule(in_host_loops=False)
 def find_lengths_in_schedules(reading: Reading) -> Iterator[Finding]:
     """B016: the number of a loader's batches goes into a schedule."""
-    makers = [call for call in reading.facts.calls if any(_is_made_by(thing, call) for thing in call.result)]
-    for call in reading.facts.calls:
-        if call.name != "builtins.len" or not call.arguments:
-            continue
-        loaders = [thing for thing in call.arguments[0] if thing.kind is Kind.LOADER]
-        if loaders and _is_scheduled(reading, call, makers):
+    measured = [call for call in reading.facts.calls if call.name == "builtins.len" and call.arguments]
+    lengths = {call: [thing for thing in call.arguments[0] if thing.kind is Kind.LOADER] for call in measured}
+    schedulers = reading.facts.list_things(Kind.SCHEDULER)
+    makers = [one.call for one in schedulers if one.call is not None and one in one.call.result]
+    # somebody is told a schedule's length, whoever it is
+    words = (word for call in reading.facts.calls if any(lengths.values()) for word in call.node.keywords)
+    readers = [*(maker.node for maker in makers), *(one for one in words if _LENGTHS.fullmatch(one.arg or ""))]
+    for call, loaders in lengths.items():
+        is_read = any(reading.contains(node, call.node) for node in readers) if loaders else False
+        if is_read or loaders and _is_scheduled(reading, call, makers):
             yield reading.report("B016", call.place, guess=tell_guess(loaders))
 
 
-def _is_given_as_length(reading: Reading, length: Call) -> bool:
-    """Tell whether somebody is told a schedule's length, whoever it is."""
-    words = (word for call in reading.facts.calls for word in call.node.keywords)
-    return any(_STEPS_OF_SCHEDULE.fullmatch(word.arg or "") and reading.contains(word, length.node) for word in words)
-
-
-_STEPS_OF_SCHEDULE = re.compile(r"(num_)?(total|train(ing)?)_steps|t_total|steps_per_epoch|num_updates")
-
-
-def _is_made_by(thing: Thing, call: Call) -> bool:
-    return thing.kind is Kind.SCHEDULER and thing.call is call
+_LENGTHS = re.compile(r"(num_)?(total|train(ing)?)_steps|t_total|steps_per_epoch|num_updates")
 
 
 def _is_scheduled(reading: Reading, length: Call, makers: List[Call]) -> bool:
-    """Tell whether a length stands in the call that makes a schedule, or in a variable that it reads."""
-    if any(reading.contains(maker.node, length.node) for maker in makers) or _is_given_as_length(reading, length):
-        return True
+    """Tell whether a length stands in a variable that a call reads which makes a schedule."""
     if any(loop.kind is LoopKind.BATCHES for loop in length.where.loops):
         return False
     lines = reading.read_lines(length.place.file)

@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Counter as CounterOf
 from typing import Dict, FrozenSet, Iterator, List, Set, Tuple
 
-from porting.source.files import list_nodes
+from porting.source.files import list_nodes, list_statements
 from porting.source.rules.guards import mentions, normalise_guard
 
 __all__ = ["find_unbound_uses", "list_attributes_of_training"]
@@ -95,7 +95,7 @@ def list_attributes_of_training(tree: ast.AST) -> Set[str]:
     """List the attributes of `self` that are set under a condition that speaks of training, and nowhere else."""
     everywhere = Counter(_list_own(tree))
     inside: CounterOf[str] = Counter()
-    for node in list_nodes(tree):
+    for node in list_statements(tree):
         if isinstance(node, ast.If) and mentions((node.test,), r"(^|_)train(ing)?($|_)"):
             inside.update(name for statement in node.body for name in _list_own(statement))
     return {name for name, number in inside.items() if everywhere[name] == number}
@@ -103,7 +103,7 @@ def list_attributes_of_training(tree: ast.AST) -> Set[str]:
 
 def _list_own(tree: ast.AST) -> Iterator[str]:
     """List the attributes of `self` that are assigned to, once for each time."""
-    for node in list_nodes(tree):
+    for node in list_statements(tree):
         for target in node.targets if isinstance(node, ast.Assign) else ():
             if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == "self":
                 yield target.attr

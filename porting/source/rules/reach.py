@@ -6,10 +6,9 @@ from functools import cached_property
 from typing import Collection, Dict, Set, Union
 
 from porting.source.facts import Call, Facts, Kind, Statement, Where
+from porting.source.library import NAMES
 
 __all__ = ["Reach", "share_program"]
-
-_OTHERS = {"tensorflow", "jax", "paddle", "mxnet"}
 
 
 class Reach:
@@ -24,7 +23,7 @@ class Reach:
         One that imports it in a function, as a launcher does, is not.
         """
         imported = self._imported.get(file, set())
-        return bool(imported & _OTHERS) and "torch" not in imported
+        return bool(imported & NAMES["other frameworks"]) and "torch" not in imported
 
     @cached_property
     def _imported(self) -> Dict[str, Set[str]]:

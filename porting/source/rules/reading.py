@@ -8,19 +8,15 @@ from typing import Dict, FrozenSet, Iterable, List, Optional, Sequence, Set, Tup
 
 from porting.diagnostics import CODES, Finding, Place, Severity
 from porting.source.facts import Call, Facts, Kind, Loop, LoopKind, Statement, Thing, Where
-from porting.source.files import Unit, list_nodes
+from porting.source.files import Unit, list_nodes, list_statements
+from porting.source.library import TENSOR_KINDS
 from porting.source.rules.guards import are_exclusive, excludes_ports
 from porting.source.rules.names import is_backward, is_for_ports
 from porting.source.rules.reach import Reach, share_program
 from porting.source.rules.things import go_through_parts, is_of_no_module, list_modules, make_guess, share_module
 from porting.source.rules.wordings import read_wordings
 
-__all__ = [
-    "TENSORS",
-    "Reading",
-]
-
-TENSORS = (Kind.LOSS, Kind.OUTPUT, Kind.TENSOR, Kind.BATCH)
+__all__ = ["Reading"]
 
 
 class Reading:
@@ -37,6 +33,8 @@ class Reading:
         self._units = {unit.file: unit for unit in units}
         self._nodes: Dict[ast.AST, FrozenSet[int]] = {}
         self._parts: Dict[Thing, Tuple[Thing, ...]] = {}
+        self.found: Dict[object, Tuple[Finding, ...]] = {}
+        """What rules have found, by the rule."""
 
     # ---------------------------------------------------------------- what kind of program
 
@@ -79,6 +77,12 @@ class Reading:
     def ported_modules(self) -> Set[Thing]:
         """The modules that are in a port that trains."""
         return list_modules(self.training_ports)
+
+    @cached_property
+    def trained_modules(self) -> Set[Thing]:
+        """The modules that an optimizer has; none where that is not known."""
+        optimizers = self.facts.list_things(Kind.OPTIMIZER)
+        return {part for optimizer in optimizers for part in self.go_through(optimizer) if part.kind is Kind.MODULE}
 
     @cached_property
     def calls_by_node(self) -> Dict[ast.AST, Call]:
@@ -124,7 +128,7 @@ class Reading:
     @cached_property
     def loss_parts(self) -> Set[Thing]:
         """The tensors that losses are computed of, beginning with a model's outputs."""
-        tensors = list(go_through_parts(tuple(self.facts.list_things(Kind.LOSS)), TENSORS))
+        tensors = list(go_through_parts(tuple(self.facts.list_things(Kind.LOSS)), TENSOR_KINDS))
         computed: Dict[Thing, List[Thing]] = {}
         for thing in tensors:
             for part in thing.parts:
@@ -246,9 +250,19 @@ class Reading:
 
     @cached_property
     def guards_of_steps(self) -> Set[ast.expr]:
-        """The conditions under which optimizers make their steps."""
-        steps = (call for call in self.facts.calls if call.is_method("step"))
-        return {guard for call in steps if call.is_on(Kind.OPTIMIZER, Kind.SCALER) for guard in call.where.guards}
+        """The conditions under which all optimizers of a loop make their steps, as where gradients are accumulated."""
+        places = [call.where for call in self.optimizer_steps]
+        return {
+            guard
+            for where in places
+            for guard in where.guards
+            if not any(guard not in other.guards and _share_rounds(where, other) for other in places)
+        }
+
+    @cached_property
+    def optimizer_steps(self) -> List[Call]:
+        """The calls of `step` of optimizers, and of what scales their gradients."""
+        return [call for call in self.facts.list_methods("step") if call.is_on(Kind.OPTIMIZER, Kind.SCALER)]
 
     def concerns_port(self, call: Call) -> bool:
         """Tell whether a call of the training loop is one of a port's: always, in a program without one.
@@ -301,10 +315,8 @@ class Reading:
     @cached_property
     def _step_loops(self) -> Set[ast.AST]:
         """The innermost loops around backward passes, steps and calls of models."""
-        steps = [
-            call for call in self.facts.calls if call.is_method("step") and call.is_on(Kind.OPTIMIZER, Kind.SCALER)
-        ]
-        innermost = [call.where.loops[-1] for call in (*self.backward_calls, *steps) if call.where.loops]
+        steps = (*self.backward_calls, *self.optimizer_steps)
+        innermost = [call.where.loops[-1] for call in steps if call.where.loops]
         for call in self.facts.calls:
             is_call = call.is_on(Kind.MODULE, Kind.PORT) and not call.name.startswith(".") and not call.where.in_forward
             loop = call.where.loops[-1] if is_call and call.where.loops else None
@@ -328,7 +340,7 @@ class Reading:
             node: file
             for file, tree in trees
             if tree is not None
-            for node in list_nodes(tree)
+            for node in list_statements(tree)
             if isinstance(node, (ast.For, ast.While))
         }
 
@@ -336,24 +348,13 @@ class Reading:
         """Read the lines of a file, or of a notebook's cell."""
         return self._units[file].lines if file in self._units else ()
 
+    def read_text(self, place: Place) -> str:
+        """Read what stands at a place, in one line."""
+        return self._units[place.file].text_at(place) if place.file in self._units else ""
+
     def parse(self, file: str) -> Optional[ast.Module]:
         """Give the syntax of a file of the program."""
         return self._units[file].tree if file in self._units else None
-
-    def find_method(self, thing: Thing, name: str) -> Optional[Tuple[str, ast.FunctionDef]]:
-        """Find a method of a thing whose class the program defines, with its file."""
-        wanted = f"{thing.name}.{name}"
-        places = (*(call.where for call in self.facts.calls), *(one.where for one in self.facts.statements))
-        file = next((where.file for where in places if where.function == wanted), None)
-        tree = self.parse(file) if file else None
-        class_name = thing.name.rpartition(".")[2]
-        classes = [node for node in list_nodes(tree) if isinstance(node, ast.ClassDef)] if tree else []
-        classes = [node for node in classes if node.name == class_name]
-        # of several classes of one name, as functions define them, nobody knows which it is
-        for part in classes[0].body if len(classes) == 1 else ():
-            if isinstance(part, ast.FunctionDef) and part.name == name and file:
-                return file, part
-        return None
 
     # ---------------------------------------------------------------- findings
 
@@ -382,6 +383,11 @@ class Reading:
         message = fault or (CODES[code].title if self.is_ported else wording.needs)
         found = Finding(code, message, place, label, [note] if note else [], helps, usual if self.is_ported else plain)
         return make_guess(found, guess) if guess else found
+
+
+def _share_rounds(one: Where, other: Where) -> bool:
+    """Tell whether one round of a loop may come to both."""
+    return one.loops[-1:] == other.loops[-1:] and not are_exclusive(one.guards, other.guards)
 
 
 def _is_of_library(loop: Loop) -> bool:

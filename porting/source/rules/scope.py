@@ -54,8 +54,15 @@ def rule(
     return lambda find: Rule(find, programs, in_host_loops, of_steps, everywhere, with_poptorch)
 
 
-def apply_rule(rule: Rule, reading: Reading) -> Iterator[Finding]:
+def apply_rule(rule: Rule, reading: Reading) -> Tuple[Finding, ...]:
     """Find what a rule finds within its scope: never where no port runs, in a program that has one."""
+    if rule not in reading.found:
+        # some rules leave to others what these tell
+        reading.found[rule] = tuple(_iter_in_scope(rule, reading))
+    return reading.found[rule]
+
+
+def _iter_in_scope(rule: Rule, reading: Reading) -> Iterator[Finding]:
     if rule.programs is (Programs.PLAIN if reading.is_ported else Programs.PORTED):
         return
     if reading.has_host_loop and not rule.in_host_loops:

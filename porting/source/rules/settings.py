@@ -9,9 +9,10 @@ from typing import Iterable, Iterator, List, Optional, Set
 from porting.diagnostics import Finding, Place
 from porting.source.facts import Call, Import, Kind
 from porting.source.files import list_nodes
+from porting.source.library import TENSOR_KINDS
 from porting.source.rules.guards import mentions, requires_port
 from porting.source.rules.names import joins_processes, name_last, write_dotted
-from porting.source.rules.reading import TENSORS, Reading
+from porting.source.rules.reading import Reading
 from porting.source.rules.scope import Programs, rule
 
 __all__ = [
@@ -128,9 +129,9 @@ def find_unapplied_precision(reading: Reading) -> Iterator[Finding]:
 
 def _asks_for_precision(reading: Reading) -> bool:
     """Tell whether the program has a setting for the precision: an option, a field, an entry, or what it compares."""
-    for call in reading.facts.calls:
-        if call.is_method("add_argument", "option") and any(mentions((node,), _PRECISION) for node in call.node.args):
-            return True
+    options = reading.facts.list_methods("add_argument", "option")
+    if any(mentions((node,), _PRECISION) for call in options for node in call.node.args):
+        return True
     trees = (reading.parse(file) for file in reading.files)
     return any(_is_setting(node) for tree in trees if tree is not None for node in list_nodes(tree))
 
@@ -155,23 +156,20 @@ _SETS_PRECISION = re.compile(r"(setPartialsType|enableFloat16|set_default_dtype)
 
 
 def _applies_precision(reading: Reading) -> bool:
-    for call in reading.facts.calls:
-        if reading.is_excluded(call.where) or call.is_on(Kind.PORT):
-            continue
-        of_port = call.is_on(Kind.OPTIONS) or name_last(call.name) in ("PortOptions", "to_ipu")
-        if (
-            call.is_method("half", "bfloat16")
-            and not call.is_on(*TENSORS)
-            or of_port
-            and {"precision", "*"} & {word.arg or "*" for word in call.node.keywords}
-        ):
-            return True
-        casts = call.is_method("to") and call.is_on(Kind.MODULE)
-        if casts and any(mentions((node,), r"dtype|half|float16|precision") for node in _list_given(call.node)):
-            return True
-        if any(_SETS_PRECISION.search(name) for name in (call.name, f"{write_dotted(call.node.func)}.")):
-            return True
-    return False
+    calls = (call for call in reading.facts.calls if not call.is_on(Kind.PORT) and _sets_precision(call))
+    return any(not reading.is_excluded(call.where) for call in calls)
+
+
+def _sets_precision(call: Call) -> bool:
+    of_port = call.is_on(Kind.OPTIONS) or name_last(call.name) in ("PortOptions", "to_ipu")
+    if of_port and {"precision", "*"} & {word.arg or "*" for word in call.node.keywords}:
+        return True
+    if call.is_method("half", "bfloat16") and not call.is_on(*TENSOR_KINDS):
+        return True
+    given = _list_given(call.node) if call.is_method("to") and call.is_on(Kind.MODULE) else ()
+    if any(mentions((node,), r"dtype|half|float16|precision") for node in given):
+        return True
+    return any(_SETS_PRECISION.search(name) for name in (call.name, f"{write_dotted(call.node.func)}."))
 
 
 def _list_given(node: ast.Call) -> List[ast.AST]:

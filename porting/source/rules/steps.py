@@ -8,9 +8,10 @@ from typing import Dict, Iterator, List, Optional, Set, Union
 
 from porting.diagnostics import Finding, Place
 from porting.source.facts import Call, Kind, Statement, Thing
-from porting.source.files import list_nodes
+from porting.source.files import list_blocks, list_nodes, list_statements
+from porting.source.library import TENSOR_KINDS
 from porting.source.rules.names import is_in_place, name_last, write_dotted
-from porting.source.rules.reading import TENSORS, Reading
+from porting.source.rules.reading import Reading
 from porting.source.rules.scope import Programs, list_lines, rule
 from porting.source.rules.weights import drops_gradient, is_of_loop, is_weight, list_changed
 
@@ -84,7 +85,7 @@ def find_gradients_of_gradients(reading: Reading) -> Iterator[Finding]:
 @rule(of_steps=True)
 def find_optimizer_steps(reading: Reading) -> Iterator[Finding]:
     """O007, or O004 with a closure: an optimizer's step on the host."""
-    for call in reading.facts.calls:
+    for call in reading.facts.list_methods("step"):
         if _is_optimizer_step(call):
             is_remote = any(thing.name.startswith("torch.distributed.") for thing in call.receiver)
             has_closure = bool(call.node.args) and call.is_on(Kind.OPTIMIZER) and not call.is_on(Kind.SCALER)
@@ -96,7 +97,7 @@ _OPTIMIZER_NAME = re.compile(r"(^|_)opt(im\w*)?($|_)|optim", re.IGNORECASE)
 
 
 def _is_optimizer_step(call: Call) -> bool:
-    if not call.is_method("step") or call.where.in_forward:
+    if call.where.in_forward:
         return False
     if call.receiver:
         return call.is_on(Kind.OPTIMIZER, Kind.SCALER)
@@ -110,9 +111,8 @@ def find_zero_grad(reading: Reading) -> Iterator[Finding]:
     for statement in reading.facts.statements:
         if drops_gradient(statement.node) and not statement.where.in_forward and not reading.is_ported:
             yield reading.report("O008", statement.place)
-    for call in reading.facts.calls:
-        zeroes_one = call.is_method("zero_") and write_dotted(call.node.func).endswith(".grad.zero_")
-        if call.is_method("zero_grad") or zeroes_one:
+    for call in reading.facts.list_methods("zero_grad", "zero_"):
+        if call.is_method("zero_grad") or write_dotted(call.node.func).endswith(".grad.zero_"):
             yield reading.report("O008", call.place)
 
 
@@ -122,8 +122,8 @@ def find_gradients_read(reading: Reading) -> Iterator[Finding]:
     if not reading.backward_calls and not reading.is_ported and not reading.has_trainer:
         return
     told = list_lines((*UPDATES, find_zero_grad), reading)
-    for call in reading.facts.calls:
-        if call.is_method("register_hook", "register_post_accumulate_grad_hook") and any(map(is_weight, call.receiver)):
+    for call in reading.facts.list_methods("register_hook", "register_post_accumulate_grad_hook"):
+        if any(map(is_weight, call.receiver)):
             yield reading.report("D009", call.place)
     for read in reading.facts.reads:
         if read.asks == "grad" and is_of_loop(read.where):
@@ -161,7 +161,7 @@ def find_autocast(reading: Reading) -> Iterator[Finding]:
     for call in reading.facts.calls:
         names = [name for name in (call.name, *call.other_names) if name.endswith("autocast")]
         names += [thing.name for thing in call.receiver] if call.is_method("autocast") else []
-        switches = [word.value for word in call.node.keywords if word.arg == "enabled"]
+        switches = [word.value for word in call.node.keywords if word.arg == "enabled"] if names else []
         is_off = any(isinstance(value, ast.Constant) and not value.value for value in switches)
         if not is_off and any(_AUTOCAST.fullmatch(name) for name in names):
             yield reading.report("P013", call.place)
@@ -170,9 +170,8 @@ def find_autocast(reading: Reading) -> Iterator[Finding]:
 @rule(of_steps=True)
 def find_synchronisation(reading: Reading) -> Iterator[Finding]:
     """O016: the loop says when gradients are synchronised."""
-    for call in reading.facts.calls:
-        if call.is_method("no_sync"):
-            yield reading.report("O016", call.place)
+    for call in reading.facts.list_methods("no_sync"):
+        yield reading.report("O016", call.place)
 
 
 def find_switched_synchronisation(reading: Reading) -> Iterator[Finding]:
@@ -223,7 +222,7 @@ def _reads_gradient(nodes: List[ast.expr]) -> bool:
 
 def _list_updates(tree: Optional[ast.AST], function: str = "") -> Iterator[ast.stmt]:
     """List the statements that change weights by their gradients, not those of an optimizer of the program's own."""
-    for node in ast.iter_child_nodes(tree) if tree is not None else ():
+    for node in list_blocks(tree) if tree is not None else ():
         name = node.name if isinstance(node, ast.FunctionDef) else function
         if isinstance(node, (ast.Assign, ast.AugAssign)) and name != "step" and _updates_weight(node):
             yield node
@@ -250,7 +249,7 @@ def find_loss_outside_forward(reading: Reading) -> Iterator[Finding]:
 
 def _locate_loss(reading: Reading, backward: Call) -> Iterator[Place]:
     arguments = [thing for argument in backward.arguments for thing in argument]
-    things = [thing for thing in (*backward.receiver, *arguments) if thing.kind in TENSORS]
+    things = [thing for thing in (*backward.receiver, *arguments) if thing.kind in TENSOR_KINDS]
     found: Dict[Place, Call] = {}
     for thing in things:
         for part in _go_through_losses(thing):
@@ -315,9 +314,9 @@ def _find_unknown_loss(reading: Reading, backward: Call, name: str) -> Optional[
     """Find the assignment of a loss whose function nothing is known of but its name."""
     tree = reading.parse(backward.place.file)
     lines = []
-    for function in list_nodes(tree) if tree is not None else ():
+    for function in list_statements(tree) if tree is not None else ():
         is_around = isinstance(function, ast.FunctionDef) and reading.contains_line(function, backward.place.line)
-        for node in list_nodes(function) if is_around else ():
+        for node in list_statements(function) if is_around else ():
             if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and node.lineno < backward.place.line:
                 is_loss = _LOSS_NAME.search(name_last(write_dotted(node.value.func)))
                 if is_loss and any(write_dotted(target) == name for target in node.targets):
@@ -343,7 +342,7 @@ def _computes(statement: Statement) -> bool:
     value = getattr(statement.node, "value", None)
     if not isinstance(value, (ast.BinOp, ast.Call, ast.UnaryOp)):
         return False
-    return not any(_comes_of_model(thing) for thing in statement.things if thing.kind in TENSORS)
+    return not any(_comes_of_model(thing) for thing in statement.things if thing.kind in TENSOR_KINDS)
 
 
 def _comes_of_model(thing: Thing) -> bool:
@@ -354,7 +353,7 @@ def _comes_of_model(thing: Thing) -> bool:
         return True
     if thing.name in ("/", "*"):
         # only a number has a gradient: a result that is no more than scaled is the model's loss
-        tensors = [part for part in thing.parts if part.kind in TENSORS]
+        tensors = [part for part in thing.parts if part.kind in TENSOR_KINDS]
         return bool(tensors) and all(map(_comes_of_model, tensors))
     losses = [part for part in thing.parts if part.kind is Kind.LOSS]
     others = [part for part in thing.parts if part.kind in (Kind.OUTPUT, Kind.BATCH)]

@@ -10,7 +10,7 @@ from typing import Iterator, Mapping, NamedTuple, Sequence, Tuple
 
 from porting.diagnostics import Finding, Place
 from porting.source.facts import Kind
-from porting.source.library import find_result_kinds
+from porting.source.library import find_result_kinds, find_words
 from porting.source.rules.guards import asks_for_cuda
 from porting.source.rules.names import name_unsupported_optimizer
 from porting.source.rules.reading import Reading
@@ -19,28 +19,16 @@ from porting.source.rules.scope import Programs, rule
 __all__ = ["find_configured_settings", "find_settings_of_trainers"]
 
 _COMPUTED = "?"
-_LIGHTNING = r"(pytorch_)?lightning\.(\w+\.)*(Trainer|Fabric)"
-_TRANSFORMERS = r"(.+\.)?\w*TrainingArguments"
-_ACCELERATE = r"accelerate\.(\w+\.)*Accelerator"
-# Of which call, by which name, with which values; a value that is computed is "?".
-_SETTINGS: Tuple[Tuple[str, str, str, str], ...] = (
-    ("P013", _TRANSFORMERS, r"fp16|bf16", r"True"),
-    ("P013", _LIGHTNING, r"precision", r".*16.*"),
-    ("P013", _ACCELERATE, r"mixed_precision", r"fp16|bf16|fp8|\?"),
-    ("D012", _TRANSFORMERS, r"torch_compile", r"True"),
-    ("D013", _LIGHTNING, r"accelerator", r"gpu|cuda"),
-    ("D013", _LIGHTNING, r"gpus", r"(?!([?0]|None|False)$).+"),
-    ("O001", _TRANSFORMERS, r"optim", r"(?!(adamw_(hf|torch)(_fused|_xla|_npu_fused)?|sgd|rmsprop|\?)$).+"),
-)
+_TRAINERS = re.compile(r"(Trainer|Fabric|TrainingArguments|Accelerator)$")
 
 
 @rule(in_host_loops=False)
 def find_settings_of_trainers(reading: Reading) -> Iterator[Finding]:
     """P013, D012, D013 and O001: a trainer is asked for autocast, a wrapper, CUDA or an optimizer of its own."""
-    for call in reading.facts.calls:
+    for call in (call for call in reading.facts.calls if _TRAINERS.search(call.name)):
         words = {word.arg: word.value for word in call.node.keywords if word.arg}
         values = {name: _write_value(node) for name, node in words.items()}
-        for code, name in _list_asked(call.name, values) if words else ():
+        for code, name in _list_asked(call.name, values):
             if not (code == "D013" and asks_for_cuda(call.where.guards)):
                 place = Place(call.place.file, words[name].lineno, words[name].col_offset + 1)
                 yield reading.report(code, place, note=_tell_lacking(values[name]) if code == "O001" else "")
@@ -48,10 +36,8 @@ def find_settings_of_trainers(reading: Reading) -> Iterator[Finding]:
 
 def _list_asked(maker: str, values: Mapping[str, str]) -> Iterator[Tuple[str, str]]:
     """List the codes of settings that ask for something, with their names."""
-    for code, trainer, names, asking in _SETTINGS:
-        for name, value in values.items() if re.fullmatch(trainer, maker) else ():
-            if re.fullmatch(names, name) and re.fullmatch(asking, value):
-                yield code, name
+    for name, value in values.items() if _TRAINERS.search(maker) else ():
+        yield from ((code, name) for code in find_words("settings", f"{maker}({name}={value})"))
 
 
 def _write_value(node: ast.expr) -> str:

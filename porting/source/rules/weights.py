@@ -9,8 +9,9 @@ from typing import Iterator, Optional, Set, Tuple
 from porting.diagnostics import Finding, Place
 from porting.source.facts import Kind, Statement, Thing, Where
 from porting.source.files import list_nodes
+from porting.source.library import TENSOR_KINDS
 from porting.source.rules.names import is_in_place, name_last, write_dotted
-from porting.source.rules.reading import TENSORS, Reading
+from porting.source.rules.reading import Reading
 
 __all__ = [
     "find_hidden_parts",
@@ -42,8 +43,8 @@ def _list_buffers(reading: Reading) -> Set[Tuple[str, object]]:
     """List the registered buffers, each with its class."""
     return {
         (call.where.function.rpartition(".")[0], call.node.args[0].value)
-        for call in reading.facts.calls
-        if call.is_method("register_buffer") and call.node.args and isinstance(call.node.args[0], ast.Constant)
+        for call in reading.facts.list_methods("register_buffer")
+        if call.node.args and isinstance(call.node.args[0], ast.Constant)
     }
 
 
@@ -51,7 +52,8 @@ def _list_set(reading: Reading) -> Iterator[Tuple[Place, Where]]:
     """List where `setattr` gives a module a tensor."""
     for call in reading.facts.calls:
         if call.name == "builtins.setattr" and len(call.arguments) > 2 and len(call.node.args) > 2:
-            is_tensor = any(thing.kind in TENSORS for thing in call.arguments[2]) or _reads_weight(call.node.args[2])
+            is_tensor = any(thing.kind in TENSOR_KINDS for thing in call.arguments[2])
+            is_tensor = is_tensor or _reads_weight(call.node.args[2])
             if is_tensor and any(thing.kind is Kind.MODULE for thing in call.arguments[0]):
                 yield call.place, call.where
 

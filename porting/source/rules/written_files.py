@@ -8,7 +8,7 @@ from typing import Iterator, List, Optional, Sequence, Set
 
 from porting.diagnostics import Finding
 from porting.source.facts import Call, Kind
-from porting.source.files import list_nodes
+from porting.source.files import list_nodes, list_statements
 from porting.source.rules.guards import is_of_one_rank, list_words, mentions
 from porting.source.rules.names import joins_processes, name_last, write_dotted
 from porting.source.rules.reading import Reading
@@ -88,7 +88,7 @@ def _names_process(value: ast.AST) -> bool:
 def _list_values(tree: Optional[ast.AST], names: Set[str]) -> List[ast.AST]:
     """List what is assigned to names, and what a function of the file has put into what it returns to them."""
     values: List[ast.AST] = []
-    assigned = [node for node in list_nodes(tree) if isinstance(node, ast.Assign)] if tree is not None else []
+    assigned = [node for node in list_statements(tree) if isinstance(node, ast.Assign)] if tree is not None else []
     for node in assigned:
         targets = node.targets[0].elts if isinstance(node.targets[0], ast.Tuple) else node.targets
         for number, target in enumerate(targets):
@@ -103,8 +103,9 @@ def _list_values(tree: Optional[ast.AST], names: Set[str]) -> List[ast.AST]:
 def _list_returned(tree: Optional[ast.AST], value: ast.expr, number: int) -> List[ast.expr]:
     """List what the function of the file that an expression calls returns, of a tuple the part of this number."""
     name = name_last(write_dotted(value.func)) if isinstance(value, ast.Call) else ""
-    functions = (node for node in list_nodes(tree) if isinstance(node, ast.FunctionDef)) if tree is not None else ()
-    body = (part for node in functions if node.name == name for part in list_nodes(node))
+    nodes = list_statements(tree) if tree is not None else ()
+    functions = (node for node in nodes if isinstance(node, ast.FunctionDef) and node.name == name)
+    body = (part for node in functions for part in list_statements(node))
     returned = [node.value for node in body if isinstance(node, ast.Return) and node.value is not None]
     return [one.elts[number] if isinstance(one, ast.Tuple) and number < len(one.elts) else one for one in returned]
 

@@ -7,7 +7,7 @@ from typing import Optional
 
 from porting.source.facts import Kind, Things
 from porting.source.library import TENSOR_KINDS, is_known_library, is_of_python
-from porting.source.walk.guesses import Uses, find_uses, guess_kind, guess_kind_by_name, name_expression
+from porting.source.walk.guesses import Uses, guess_kind, guess_kind_by_name, name_expression
 from porting.source.walk.iteration import unpack_value
 from porting.source.walk.values import ANY, UNKNOWN, Class, External, Object, Scope, Value, list_constants, list_things
 from porting.source.walk.walk import Walk
@@ -77,9 +77,7 @@ def _find_uses(walk: Walk, name: str) -> Uses:
     scope: ast.AST = function.node if function is not None else walk.frame.unit.tree
     if function is not None and function.owner is not None and "." in name:
         scope = function.owner.node
-    if scope not in walk.uses:
-        walk.uses[scope] = find_uses(scope, walk.frame.unit.lines)
-    return walk.uses[scope]
+    return walk.find_uses(scope)
 
 
 def _guess_value(walk: Walk, target: ast.expr, name: str, source: Optional[ast.AST]) -> Value:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ast
-from typing import Iterator, List, Optional, Tuple
+from typing import List, Optional
 
 from porting.source.facts import Kind, Thing
-from porting.source.library import TENSOR_HOST_METHODS, TENSOR_KINDS, find_class_kind, is_host_name
+from porting.source.library import NAMES, TENSOR_KINDS, find_class_kind, is_host_name
 from porting.source.walk.guesses import is_loss_name
 from porting.source.walk.values import (
     UNKNOWN,
@@ -27,7 +27,6 @@ __all__ = [
     "find_in_class",
     "find_kind_of_class",
     "is_parameter",
-    "list_bases",
     "list_wrapped",
     "read_attribute",
 ]
@@ -71,7 +70,7 @@ def _read_of_thing(walk: Walk, item: Object, name: str, node: ast.AST) -> Value:
     thing = item.thing
     assert thing is not None
     if thing.kind in TENSOR_KINDS:
-        if is_host_name(name) and name not in TENSOR_HOST_METHODS:
+        if is_host_name(name) and name not in NAMES["tensor host methods"]:
             return UNKNOWN
         if is_loss_name(name) and thing.kind is Kind.OUTPUT:
             return (walk.make(node, Kind.LOSS, name=f".{name}", parts=(thing,)),)
@@ -155,29 +154,15 @@ def bind_function(item: Item, receiver: Value, *, through_class: bool = False) -
     if not isinstance(item, Function) or item.form == "staticmethod" or item.owner is None:
         return (item,)
     if item.form == "classmethod":
-        owners = tuple(part.definition or part if isinstance(part, Object) else part for part in receiver)
-        return (_with_receiver(item, owners),)
-    return (item,) if through_class else (_with_receiver(item, receiver),)
-
-
-def _with_receiver(function: Function, receiver: Value) -> Function:
-    return Function(
-        node=function.node,
-        name=function.name,
-        unit=function.unit,
-        module=function.module,
-        scopes=function.scopes,
-        defaults=function.defaults,
-        owner=function.owner,
-        receiver=receiver,
-        form=function.form,
-        without_gradients=function.without_gradients,
-    )
+        receiver = tuple(part.definition or part if isinstance(part, Object) else part for part in receiver)
+    elif through_class:
+        return (item,)
+    return (Function(**{**vars(item), "receiver": receiver}),)
 
 
 def find_in_class(walk: Walk, definition: Class, name: str, *, above: bool = False) -> Optional[Value]:
     """Find a name in a class of the program's and the classes that it derives from; None where no class has it."""
-    for cls in list_bases(definition):
+    for cls in definition.line:
         if above and cls is definition:
             continue
         value = walk.store.read(cls.cells, name)
@@ -186,32 +171,16 @@ def find_in_class(walk: Walk, definition: Class, name: str, *, above: bool = Fal
     return None
 
 
-def list_bases(definition: Class) -> Tuple[Class, ...]:
-    """List a class of the program's and those that it derives from, the nearest first."""
-    return definition.line
-
-
 def find_kind_of_class(definition: Class) -> Optional[Kind]:
     """Find what instances of a class of the program's are, as far as a port cares."""
-    kinds = [kind for name in _list_library_bases(definition) for kind in [find_class_kind(name)] if kind]
-    kind = kinds[0] if kinds else None
-    if kind is None and _has_unknown_base(definition) and "forward" in definition.cells:
+    bases = [value for cls in definition.line for value in cls.bases]
+    names = (item.name for value in bases for item in value if isinstance(item, External))
+    kind = next(filter(None, map(find_class_kind, names)), None)
+    if kind is None and not all(bases) and "forward" in definition.cells:
         kind = Kind.MODULE
     if kind is Kind.MODULE and _is_named_as_loss(definition):
         return Kind.CRITERION
     return kind
-
-
-def _list_library_bases(definition: Class) -> Iterator[str]:
-    for cls in list_bases(definition):
-        for value in cls.bases:
-            for item in value:
-                if isinstance(item, External):
-                    yield item.name
-
-
-def _has_unknown_base(definition: Class) -> bool:
-    return any(not value for cls in list_bases(definition) for value in cls.bases)
 
 
 def _is_named_as_loss(definition: Class) -> bool:

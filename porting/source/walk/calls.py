@@ -7,9 +7,9 @@ from typing import List, Tuple
 
 from porting.source.facts import Call, Kind, Thing, Things
 from porting.source.library import (
-    RETURNING_SELF,
-    TENSOR_HOST_METHODS,
+    NAMES,
     TENSOR_KINDS,
+    find_asking,
     find_result_kinds,
     is_known_library,
 )
@@ -84,14 +84,8 @@ def _find_by_method(walk: Walk, name: str, node: ast.AST) -> Value:
     return join(*[read_attribute(walk, (instance,), name, node) for instance in instances])
 
 
-_METHODS_OF_PYTHON = frozenset({*dir(list), *dir(dict), *dir(str), *dir(set)})
-_COMMON_METHODS = frozenset(
-    {*_METHODS_OF_PYTHON, *RETURNING_SELF, *TENSOR_HOST_METHODS}
-    | {"step", "zero_grad", "forward", "parameters", "state_dict", "load_state_dict", "read", "write", "close", "mean"}
-    | {"sum", "max", "min", "view", "reshape", "detach", "run", "start", "log", "save", "load", "reset", "fit", "apply"}
-    | {"add_scalar", "scale", "sample", "size", "transform", "call", "build", "init", "get_lr", "set", "add", "next"}
-    | {"parse_args", "add_argument"}
-)
+_COMMON_METHODS = NAMES["common methods"] | NAMES["returning self"] | NAMES["tensor host methods"]
+_COMMON_METHODS |= frozenset({*dir(list), *dir(dict), *dir(str), *dir(set)})
 
 
 def _is_super(node: ast.expr) -> bool:
@@ -150,25 +144,20 @@ def _spread_keywords(walk: Walk, value: Value, arguments: Arguments, node: ast.A
 def call_value(walk: Walk, callee: Value, arguments: Arguments, node: ast.Call, *, receiver: Value = UNKNOWN) -> Value:
     """Record a call of any of these values and say what it may return."""
     names = [name for name in map(_name_item, callee) if name] or [_name_by_source(node.func)]
-    things = list_things(receiver) if receiver else ()
-    callables = tuple(thing for item in callee for thing in _list_receivers(item))
+    callables = tuple([thing for item in callee for thing in _list_receivers(item)])
+    described = [_describe_argument(walk, value, node) for value in arguments.values]
     call = walk.record_call(
         node,
         name=names[0],
-        receiver=callables or things,
-        arguments=tuple(_describe_argument(walk, value, node) for value in arguments.values)
-        + _describe_rest(arguments),
+        receiver=callables or list_things(receiver),
+        arguments=(*described, list_things(arguments.rest)) if arguments.rest else tuple(described),
         keywords={name: _describe_argument(walk, value, node) for name, value in arguments.keywords.items()},
     )
-    for name in names:
+    for name in filter(find_asking, names):
         ask_call(walk, name, receiver, arguments, node)
     result = join(*[_call_item(walk, item, arguments, node, call) for item in callee])
     walk.recorder.add_results(call, list_things(result))
     return result
-
-
-def _describe_rest(arguments: Arguments) -> Tuple[Things, ...]:
-    return (list_things(arguments.rest),) if arguments.rest else ()
 
 
 def _name_by_source(node: ast.expr) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import Union
 
-from porting.source.library import NO_GRADIENT_CONTEXTS
+from porting.source.library import NAMES
 from porting.source.walk.functions import Arguments, call_function, evaluate_defaults
 from porting.source.walk.values import Class, External, Function, Value
 from porting.source.walk.walk import Frame, Walk
@@ -67,7 +67,7 @@ def _name_decorator(node: ast.expr) -> str:
 
 def _turns_gradients_off(walk: Walk, node: ast.expr) -> bool:
     value = walk.evaluate(node.func if isinstance(node, ast.Call) else node)
-    return any(isinstance(item, External) and item.name in NO_GRADIENT_CONTEXTS for item in value)
+    return any(isinstance(item, External) and item.name in NAMES["without gradients"] for item in value)
 
 
 def _apply_decorator(walk: Walk, decorator: ast.expr, value: Value) -> Value:
@@ -105,11 +105,8 @@ def define_class(walk: Walk, node: ast.ClassDef) -> None:
         is_class=True,
         class_defined=definition,
     )
-    walk.frames.append(inner)
-    try:
+    with walk.inside(inner):
         walk.run(node.body)
-    finally:
-        walk.frames.pop()
     value: Value = (definition,)
     for decorator in reversed(node.decorator_list):
         value = _apply_decorator(walk, decorator, value)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import ast
 import builtins
-from typing import Dict, List, Mapping, Type, Union
+from typing import Dict, List, Mapping, Tuple, Type, Union
 
-from porting.source.facts import Kind, Things
-from porting.source.library import TENSOR_KINDS
+from porting.source.facts import Kind
 from porting.source.walk.assignment import assign
 from porting.source.walk.attributes import read_attribute, read_bound
 from porting.source.walk.calls import evaluate_call
@@ -27,6 +26,7 @@ from porting.source.walk.values import (
     Value,
     join,
     list_objects,
+    list_tensors,
     list_things,
 )
 from porting.source.walk.walk import Evaluator, Walk
@@ -38,13 +38,12 @@ _BUILTINS: Dict[str, Value] = {name: (External(f"builtins.{name}"),) for name in
 
 def _evaluate_name(walk: Walk, node: ast.Name) -> Value:
     frame = walk.frame
-    scopes: List[Scope] = [frame.cells, *frame.scopes, walk.globals[frame.module]]
+    scopes: Tuple[Scope, ...] = (frame.cells, *frame.scopes, walk.globals[frame.module])
     if node.id in frame.outer_names:
-        scopes = [frame.outer_names[node.id]]
+        scopes = (frame.outer_names[node.id],)
     for scope in scopes:
-        value = walk.store.read(scope, node.id)
-        if value is not None:
-            return value
+        if node.id in scope:
+            return walk.store.read(scope, node.id) or UNKNOWN
     return _BUILTINS.get(node.id, UNKNOWN)
 
 
@@ -77,13 +76,13 @@ def _evaluate_subscript(walk: Walk, node: ast.Subscript) -> Value:
         # a list, or modules in one, takes a number
         record_read(walk, node, index)
     result = index_value(walk, value, index, node)
-    if _list_tensors(value) and any(map(is_mask, list_things(index))):
+    if list_tensors(value) and any(map(is_mask, list_things(index))):
         walk.record_statement(node, list_things(result), asks="shape")
-    elif any(thing.kind is Kind.OUTPUT for thing in _list_tensors(value)):
+    elif any(thing.kind is Kind.OUTPUT for thing in list_tensors(value)):
         name = getattr(_get_index(node), "attr", "")
         if name.endswith("_mask"):
             # as of the graphs of PyTorch Geometric: `data.train_mask`
-            walk.record_statement(node, list_things(result), text=_get_index(node), asks="shape by name")
+            walk.record_statement(node, list_things(result), shown=_get_index(node), asks="shape by name")
     return result
 
 
@@ -110,7 +109,7 @@ def _evaluate_operation(walk: Walk, node: ast.BinOp) -> Value:
         for thing in list_things(right):
             record_read(walk, node, (walk.wrap(thing),), asks="text")
         return UNKNOWN
-    things = _list_tensors(left, right)
+    things = list_tensors(left, right)
     if things:
         return (walk.derive(node, things, name=_OPERATORS.get(type(node.op), "operator")),)
     weights = list_objects((*left, *right), Kind.PARAMETERS)
@@ -124,21 +123,12 @@ def _evaluate_operation(walk: Walk, node: ast.BinOp) -> Value:
     return join(*[(item,) for item in containers])
 
 
-def _list_tensors(*values: Value) -> Things:
-    return tuple(
-        item.thing
-        for value in values
-        for item in value
-        if isinstance(item, Object) and item.thing is not None and item.thing.kind in TENSOR_KINDS
-    )
-
-
 def _evaluate_unary(walk: Walk, node: ast.UnaryOp) -> Value:
     if isinstance(node.op, ast.Not):
         ask_truth(walk, node.operand)
         return UNKNOWN
     value = walk.evaluate(node.operand)
-    things = _list_tensors(value)
+    things = list_tensors(value)
     if things:
         return (walk.derive(node, things, name="~" if isinstance(node.op, ast.Invert) else "-"),)
     numbers = [item.value for item in value if isinstance(item, Constant) and isinstance(item.value, (int, float))]
@@ -151,7 +141,7 @@ def _evaluate_comparison(walk: Walk, node: ast.Compare) -> Value:
     is_identity = all(isinstance(operator, (ast.Is, ast.IsNot)) for operator in node.ops)
     with walk.standing(asks_nothing=walk.asks_nothing or is_identity):
         values = [walk.evaluate(part) for part in (node.left, *node.comparators)]
-    things = _list_tensors(*values)
+    things = list_tensors(*values)
     compares = not any(isinstance(operator, (ast.Is, ast.IsNot, ast.In, ast.NotIn)) for operator in node.ops)
     # no tensor is compared with a text
     texts = any(isinstance(item, Constant) and item.kind in ("str", "NoneType") for value in values for item in value)
@@ -173,10 +163,8 @@ def _evaluate_conditional(walk: Walk, node: ast.IfExp) -> Value:
 
 
 def _evaluate_sequence(walk: Walk, node: Union[ast.List, ast.Tuple, ast.Set]) -> Value:
-    container = walk.make_container(node)
+    container = walk.make_container(node, anew=True)
     assert container.elements is not None
-    for key in list(container.elements):
-        walk.store.write(container.elements, key, None)
     number = 0
     for element in node.elts:
         if isinstance(element, ast.Starred):
@@ -188,10 +176,8 @@ def _evaluate_sequence(walk: Walk, node: Union[ast.List, ast.Tuple, ast.Set]) ->
 
 
 def _evaluate_dictionary(walk: Walk, node: ast.Dict) -> Value:
-    container = walk.make_container(node)
+    container = walk.make_container(node, anew=True)
     assert container.elements is not None
-    for key in list(container.elements):
-        walk.store.write(container.elements, key, None)
     for key_node, value_node in zip(node.keys, node.values):
         value = walk.evaluate(value_node)
         if key_node is None:
@@ -214,29 +200,21 @@ def _copy_elements(walk: Walk, container: Object, value: Value) -> None:
                 walk.store.write(container.elements, key, element)
 
 
-def _evaluate_comprehension(walk: Walk, node: Union[ast.ListComp, ast.SetComp, ast.GeneratorExp]) -> Value:
+_Comprehension = Union[ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp]
+
+
+def _evaluate_comprehension(walk: Walk, node: _Comprehension) -> Value:
     with walk.standing(loops=walk.loops):
         _enter_generators(walk, node)
-        element = walk.evaluate(node.elt)
+        if isinstance(node, ast.DictComp):
+            walk.evaluate(node.key)
+        element = walk.evaluate(node.value if isinstance(node, ast.DictComp) else node.elt)
     if isinstance(node, ast.GeneratorExp):
         return (Stream(element, list_things(element)),)
-    container = walk.make_container(node)
-    assert container.elements is not None
-    walk.store.write(container.elements, ANY, element)
-    return (container,)
+    return (walk.make_container(node, {ANY: element}),)
 
 
-def _evaluate_dictionary_comprehension(walk: Walk, node: ast.DictComp) -> Value:
-    container = walk.make_container(node)
-    assert container.elements is not None
-    with walk.standing(loops=walk.loops):
-        _enter_generators(walk, node)
-        walk.evaluate(node.key)
-        walk.store.write(container.elements, ANY, walk.evaluate(node.value))
-    return (container,)
-
-
-def _enter_generators(walk: Walk, node: Union[ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp]) -> None:
+def _enter_generators(walk: Walk, node: _Comprehension) -> None:
     for generator in node.generators:
         value = walk.evaluate(generator.iter)
         walk.loops = (*walk.loops, *find_loop_over_batches(walk, node, value))
@@ -280,11 +258,7 @@ def _join_texts(values: List[Value]) -> Value:
 _LONGEST_TEXT = 4096
 
 
-def _evaluate_starred(walk: Walk, node: ast.Starred) -> Value:
-    return walk.evaluate(node.value)
-
-
-def _evaluate_await(walk: Walk, node: ast.Await) -> Value:
+def _evaluate_inner(walk: Walk, node: Union[ast.Starred, ast.Await]) -> Value:
     return walk.evaluate(node.value)
 
 
@@ -306,14 +280,14 @@ def _evaluate_yield_from(walk: Walk, node: ast.YieldFrom) -> Value:
 
 EVALUATORS: Mapping[Type[ast.AST], Evaluator] = {
     ast.Attribute: _evaluate_attribute,
-    ast.Await: _evaluate_await,
+    ast.Await: _evaluate_inner,
     ast.BinOp: _evaluate_operation,
     ast.BoolOp: evaluate_choice,
     ast.Call: evaluate_call,
     ast.Compare: _evaluate_comparison,
     ast.Constant: _evaluate_constant,
     ast.Dict: _evaluate_dictionary,
-    ast.DictComp: _evaluate_dictionary_comprehension,
+    ast.DictComp: _evaluate_comprehension,
     ast.GeneratorExp: _evaluate_comprehension,
     ast.IfExp: _evaluate_conditional,
     ast.JoinedStr: _evaluate_text,
@@ -325,7 +299,7 @@ EVALUATORS: Mapping[Type[ast.AST], Evaluator] = {
     ast.Set: _evaluate_sequence,
     ast.SetComp: _evaluate_comprehension,
     ast.Slice: _evaluate_slice,
-    ast.Starred: _evaluate_starred,
+    ast.Starred: _evaluate_inner,
     ast.Subscript: _evaluate_subscript,
     ast.Tuple: _evaluate_sequence,
     ast.UnaryOp: _evaluate_unary,

@@ -7,15 +7,14 @@ from dataclasses import dataclass, field
 from typing import Dict, List, Optional, Union
 
 from porting.source.facts import Call, Kind
-from porting.source.files import list_nodes
+from porting.source.files import list_statements
 from porting.source.walk.attributes import (
     bind_function,
     find_in_class,
     find_kind_of_class,
     is_parameter,
-    list_bases,
 )
-from porting.source.walk.guesses import Uses, find_uses, guess_kind, guess_kind_by_name
+from porting.source.walk.guesses import guess_kind, guess_kind_by_name
 from porting.source.walk.values import (
     ANY,
     UNKNOWN,
@@ -73,16 +72,10 @@ def call_function(walk: Walk, function: Function, arguments: Arguments, node: as
         key=0 if walk.in_forward else walk.extend_key(node, body),
         function=function,
     )
-    caller_flow = walk.flow
-    walk.frames.append(frame)
-    try:
+    without = walk.without_gradients or function.without_gradients
+    with walk.inside(frame, without_gradients=without, loop_exits=[], guards=walk.guards, flow=walk.flow):
         _bind_parameters(walk, function, arguments)
-        without = walk.without_gradients or function.without_gradients
-        with walk.standing(without_gradients=without, loop_exits=[], guards=walk.guards):
-            result = _run_body(walk, body, frame)
-    finally:
-        walk.frames.pop()
-        walk.flow = caller_flow
+        result = _run_body(walk, body, frame)
     walk.results[body] = join(result, known)
     return result
 
@@ -90,12 +83,6 @@ def call_function(walk: Walk, function: Function, arguments: Arguments, node: as
 def _is_enough(walk: Walk, times: int) -> bool:
     most = min(walk.most_walks, _MOST_FORWARD_WALKS) if walk.in_forward else walk.most_walks
     return times >= most or walk.num_steps > walk.most_steps
-
-
-def _find_uses(walk: Walk, body: ast.AST) -> Uses:
-    if body not in walk.uses:
-        walk.uses[body] = find_uses(body, walk.frame.unit.lines)
-    return walk.uses[body]
 
 
 def _run_body(walk: Walk, body: Union[ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda], frame: Frame) -> Value:
@@ -132,14 +119,8 @@ def _bind_parameters(walk: Walk, function: Function, arguments: Arguments) -> No
 
 
 def _bind_rest(walk: Walk, parameter: ast.arg, values: Dict, arguments: Arguments) -> None:
-    container = walk.make_container(parameter)
-    assert container.elements is not None
-    for key in list(container.elements):
-        walk.store.write(container.elements, key, None)
-    for key, value in values.items():
-        walk.store.write(container.elements, key, value)
-    if arguments.has_rest:
-        walk.store.write(container.elements, ANY, arguments.rest)
+    rest = {ANY: arguments.rest} if arguments.has_rest else {}
+    container = walk.make_container(parameter, {**values, **rest}, anew=True)
     walk.store.write(walk.frame.cells, parameter.arg, (container,))
 
 
@@ -161,7 +142,7 @@ def _bind_parameter(
 
 def _guess_parameter(walk: Walk, function: Function, parameter: ast.arg, *, may_be_tensor: bool) -> Value:
     name = parameter.arg
-    by_use = guess_kind(_find_uses(walk, function.node), name)
+    by_use = guess_kind(walk.find_uses(function.node), name)
     kind = by_use or guess_kind_by_name(name)
     is_guess = by_use is None and kind is not None
     if kind is None and may_be_tensor and name != "self" and _takes_batch(walk, function, parameter):
@@ -241,7 +222,7 @@ def _record_hidden_parts(walk: Walk, instance: Object, definition: Class) -> Non
     }
     places = {
         target.attr: node.value
-        for node in (part for cls in list_bases(definition) for part in list_nodes(cls.node))
+        for node in (part for cls in definition.line for part in list_statements(cls.node))
         if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None
         for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
         if isinstance(target, ast.Attribute)
@@ -249,28 +230,23 @@ def _record_hidden_parts(walk: Walk, instance: Object, definition: Class) -> Non
     known = {
         item.thing for value in instance.cells.values() for item in value if isinstance(item, Object) and item.thing
     }
-    walk.frames.append(Frame(unit=definition.unit, module=definition.module, cells={}, name=definition.name))
-    for name, items in holders.items():
-        things = [thing for thing in list_things(tuple(items)) if thing.kind is Kind.MODULE or is_parameter(thing)]
-        if name in places and things and known.isdisjoint(things):
-            walk.record_statement(places[name], tuple(things), asks="parts")
-    walk.frames.pop()
+    with walk.inside(Frame(unit=definition.unit, module=definition.module, cells={}, name=definition.name)):
+        for name, items in holders.items():
+            things = [thing for thing in list_things(tuple(items)) if thing.kind is Kind.MODULE or is_parameter(thing)]
+            if name in places and things and known.isdisjoint(things):
+                walk.record_statement(places[name], tuple(things), asks="parts")
 
 
 def find_instance(walk: Walk, definition: Class) -> Object:
     """Find an instance of a class that the program makes, of one that derives from it, or make one."""
     for owner, instances in walk.instances.items():
-        if definition in list_bases(owner):
+        if definition in owner.line:
             return instances[-1]
-    derived = [cls for cls in walk.classes.values() if cls is not definition and definition in list_bases(cls)]
+    derived = [cls for cls in walk.classes.values() if cls is not definition and definition in cls.line]
     owner = derived[0] if derived else definition
     frame = Frame(unit=owner.unit, module=owner.module, cells=walk.globals[owner.module])
-    walk.frames.append(frame)
-    try:
-        with walk.standing(in_forward=False):
-            return instantiate_class(walk, owner, Arguments(are_unknown=True), owner.node)
-    finally:
-        walk.frames.pop()
+    with walk.inside(frame, in_forward=False):
+        return instantiate_class(walk, owner, Arguments(are_unknown=True), owner.node)
 
 
 def _make_instance(walk: Walk, definition: Class, arguments: Arguments, node: ast.AST, call: Optional[Call]) -> Object:
@@ -291,7 +267,7 @@ def _fill_fields(walk: Walk, instance: Object, definition: Class, arguments: Arg
     """Set the fields of a dataclass or a named tuple."""
     fields = [
         statement.target.id
-        for cls in reversed(list_bases(definition))
+        for cls in reversed(definition.line)
         for statement in cls.node.body
         if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name)
     ]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 from typing import List
 
-from porting.source.facts import Kind, Thing, Things
-from porting.source.library import TENSOR_KINDS, TENSOR_METHODS, find_asking
+from porting.source.facts import Kind, Thing
+from porting.source.library import NAMES, TENSOR_KINDS, find_asking
 from porting.source.walk.functions import Arguments, call_function
 from porting.source.walk.iteration import find_element
-from porting.source.walk.values import Constant, Function, Item, Object, Stream, Value, join, list_things
+from porting.source.walk.values import Constant, Function, Item, Object, Stream, Value, join, list_tensors, list_things
 from porting.source.walk.walk import Walk
 
 __all__ = ["ask_call", "ask_truth", "evaluate_choice", "is_mask", "record_read"]
@@ -39,16 +39,11 @@ def evaluate_choice(walk: Walk, node: ast.BoolOp, *, asks_last: bool = False) ->
 def record_read(walk: Walk, node: ast.AST, value: Value, *, asks: str = "value") -> None:
     """Record that Python asks for the value of an expression, if it is known to be a tensor on every way to it."""
     items = [item for item in value if not (isinstance(item, Constant) and item.value is None)]
-    things = _list_tensors(value)
+    things = list_tensors(value)
     if not things or len(things) < len(items) or walk.asks_nothing:
         return
     if not all(_is_vague(walk, thing, node, asks) for thing in things):
         walk.record_statement(node, things, asks=asks)
-
-
-def _list_tensors(value: Value) -> Things:
-    things = (item.thing for item in value if isinstance(item, Object) and item.thing is not None)
-    return tuple(thing for thing in things if thing.kind in TENSOR_KINDS)
 
 
 def _is_vague(walk: Walk, thing: Thing, node: ast.AST, asks: str) -> bool:
@@ -62,7 +57,7 @@ def _is_vague(walk: Walk, thing: Thing, node: ast.AST, asks: str) -> bool:
     if thing.name == "element":
         # of a dictionary the keys
         return all(part.kind is Kind.BATCH or not walk.recorder.is_derived(part) for part in tensors)
-    if thing.name in _COMPUTED or thing.name[:1] == "." and last not in TENSOR_METHODS:
+    if thing.name in _COMPUTED or thing.name[:1] == "." and last not in NAMES["tensor methods"]:
         return bool(tensors) and all(_is_vague(walk, part, node, asks) for part in tensors)
     if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)):
         # a batch or an output may be a sequence, which is asked whether it is empty
@@ -78,16 +73,12 @@ def is_mask(thing: Thing) -> bool:
     """Tell whether a tensor holds truth values, which choose elements where they stand for an index."""
     last = thing.name.rpartition(".")[2]
     tensors = [part for part in thing.parts if part.kind in TENSOR_KINDS]
-    if thing.name == "compare" or thing.name != last and last in _COMPARING:
+    if thing.name == "compare" or thing.name != last and last in NAMES["comparing"]:
         return True
-    return (thing.name in _LOGIC or thing.name != last and last in _KEEPING) and any(map(is_mask, tensors))
+    return (thing.name in _LOGIC or thing.name != last and last in NAMES["keeping"]) and any(map(is_mask, tensors))
 
 
-_COMPARING = frozenset("bool eq ne gt ge lt le isnan isinf isfinite isclose logical_and logical_or logical_not".split())
 _LOGIC = frozenset("& | ^ ~ [] part".split())
-_KEEPING = frozenset(
-    "unsqueeze expand_as expand view view_as squeeze reshape flatten to clone detach cuda roll".split()
-)
 
 
 def ask_call(walk: Walk, name: str, receiver: Value, arguments: Arguments, node: ast.Call) -> None:
@@ -106,9 +97,9 @@ def ask_call(walk: Walk, name: str, receiver: Value, arguments: Arguments, node:
     elif asking == "list":
         holders = [tuple(item for item in value if _is_holder(item)) for value in arguments.values[:1]]
         values = [find_element(walk, holder, node) for holder in holders]
-    elif asking == "number of a tensor" and not _list_tensors(receiver) or asking == "text" and list_things(receiver):
+    elif asking == "number of a tensor" and not list_tensors(receiver) or asking == "text" and list_things(receiver):
         values = []
-    for value in values if asking else ():
+    for value in values:
         for item in value:
             if not _is_holder(item):
                 record_read(walk, node, (item,), asks="text" if asking == "text" else "value")

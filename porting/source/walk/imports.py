@@ -6,6 +6,7 @@ import ast
 import functools
 from typing import List, Optional, Sequence
 
+from porting.source.library import read_name_rows
 from porting.source.project import Module
 from porting.source.walk.values import UNKNOWN, External, Object, Value, join
 from porting.source.walk.walk import Flow, Frame, Walk
@@ -94,12 +95,7 @@ def _import_all(walk: Walk, module: Optional[Module], name: str) -> None:
 
 
 # what `from a import *` of the libraries brings that programs use
-_STARRED = {
-    "torch": ("nn", "optim", "utils", "Tensor", "no_grad", "device", "cuda", "tensor", "zeros", "ones", "randn"),
-    "torch.nn": ("Module", "Linear", "Conv2d", "Sequential", "ModuleList", "CrossEntropyLoss", "MSELoss", "functional"),
-    "torch.optim": ("SGD", "Adam", "AdamW", "RMSprop", "lr_scheduler"),
-    "torch.utils.data": ("DataLoader", "Dataset", "Subset", "TensorDataset", "random_split"),
-}
+_STARRED = {library: names for library, *names in read_name_rows("starred")}
 
 
 def _get_scope(walk: Walk, name: str) -> dict:
@@ -123,9 +119,5 @@ def walk_module(walk: Walk, module: Module, *, is_main: bool) -> None:
     walk.modules[module] = Object(cells=cells)
     context = {"guards": (), "loops": (), "in_forward": False, "loop_exits": [], "is_main": is_main, "flow": Flow.ON}
     for unit in module.units:
-        walk.frames.append(Frame(unit=unit, module=module, cells=cells))
-        try:
-            with walk.standing(**context):
-                walk.attempt(functools.partial(walk.run, unit.tree.body))
-        finally:
-            walk.frames.pop()
+        with walk.inside(Frame(unit=unit, module=module, cells=cells), **context):
+            walk.attempt(functools.partial(walk.run, unit.tree.body))

@@ -110,7 +110,7 @@ def _unpack_item(walk: Walk, item: Item, number: int, targets: Sequence[ast.expr
     if isinstance(item, Object) and item.elements is not None:
         if starred is None or number < starred:
             return _read_elements(walk, item, [number])
-        rest = walk.make_container(target, "rest")
+        rest = walk.make_container(target, label="rest")
         assert rest.elements is not None
         walk.store.add(rest.elements, ANY, find_element(walk, (item,), target))
         return (rest,) if number == starred else find_element(walk, (item,), target)

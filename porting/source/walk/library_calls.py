@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import partial
 from typing import Callable, List, Mapping, Tuple
 
 from porting.source.facts import Call, Kind, Things
@@ -14,6 +15,7 @@ from porting.source.library import (
     find_result_kinds,
     is_host_name,
     is_known_library,
+    read_name_rows,
 )
 from porting.source.walk.attributes import read_attribute
 from porting.source.walk.functions import Arguments, call_function
@@ -33,6 +35,7 @@ from porting.source.walk.values import (
     Value,
     join,
     list_constants,
+    list_functions,
     list_objects,
     list_things,
 )
@@ -84,7 +87,7 @@ def _make_thing(walk: Walk, name: str, kind: Kind, arguments: Arguments, node: a
         parts = ()
     made = walk.make(node, kind, name=name, parts=parts, call=call)
     if kind is Kind.MODULE:
-        functions = tuple(part for value in arguments.values for part in value if isinstance(part, Function))
+        functions = tuple(list_functions(arguments.values))
         if functions:
             walk.store.write(made.cells, "$function", functions)
     return (made,)
@@ -109,12 +112,10 @@ def _move_functions(walk: Walk, arguments: Arguments, node: ast.Call) -> None:
 def _make_several(
     walk: Walk, name: str, kinds: Tuple[Kind, ...], arguments: Arguments, node: ast.Call, call: Call
 ) -> Value:
-    container = walk.make_container(node)
-    assert container.elements is not None
-    for number, kind in enumerate(kinds):
-        made = walk.make(node, kind, name=name, parts=_list_parts(arguments), call=call, label=number)
-        walk.store.write(container.elements, number, (made,))
-    return (container,)
+    parts = _list_parts(arguments)
+    numbered = enumerate(kinds)
+    made = {n: (walk.make(node, kind, name=name, parts=parts, call=call, label=n),) for n, kind in numbered}
+    return (walk.make_container(node, made),)
 
 
 def _make_sequence(walk: Walk, name: str, arguments: Arguments, node: ast.Call, call: Call) -> Value:
@@ -173,6 +174,9 @@ def _call_unlisted(walk: Walk, name: str, arguments: Arguments, node: ast.Call, 
 
 def _call_back(walk: Walk, name: str, arguments: Arguments, node: ast.Call) -> None:
     """Walk the functions that a library is given, with arguments that nobody knows, save those of `spawn`."""
+    functions = list_functions(_list_values(arguments))
+    if not functions:
+        return
     given = Arguments(are_unknown=True)
     if name.endswith((".spawn", ".Process", ".Thread", ".start_processes", ".launch", ".notebook_launcher")):
         for holder in _get_keyword(arguments, "args") or join(*arguments.values[1:2]):
@@ -181,29 +185,22 @@ def _call_back(walk: Walk, name: str, arguments: Arguments, node: ast.Call) -> N
         if name.endswith((".spawn", ".start_processes")):
             given.values.insert(0, UNKNOWN)
     is_engine = name.startswith("ignite.") and name.endswith(".Engine")
-    for value in _list_values(arguments):
-        for item in value:
-            if isinstance(item, Function) and walk.walks.get(item.node, 0) == 0:
-                loops = walk.list_loops_of_library(item.node) if is_engine else walk.loops
-                with walk.standing(loops=loops):
-                    call_function(walk, item, given, node)
+    for function in functions:
+        if walk.walks.get(function.node, 0) == 0:
+            loops = walk.list_loops_of_library(function.node) if is_engine else walk.loops
+            with walk.standing(loops=loops):
+                call_function(walk, function, given, node)
 
 
 def _call_enumerate(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
     value = join(*arguments.values[:1])
-    pair = walk.make_container(node)
-    assert pair.elements is not None
-    walk.store.write(pair.elements, 0, UNKNOWN)
-    walk.store.write(pair.elements, 1, find_element(walk, value, node))
+    pair = walk.make_container(node, {0: UNKNOWN, 1: find_element(walk, value, node)})
     return (Stream((pair,), list_sources(value)),)
 
 
 def _call_zip(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
-    row = walk.make_container(node)
-    assert row.elements is not None
-    for number, value in enumerate(arguments.values):
-        label = node.args[number] if number < len(node.args) else node
-        walk.store.write(row.elements, number, find_element(walk, value, label))
+    places = (*node.args, *[node] * len(arguments.values))
+    row = walk.make_container(node, dict(enumerate(map(partial(find_element, walk), arguments.values, places))))
     things = tuple(thing for value in arguments.values for thing in list_sources(value))
     return (Stream((row,), things),)
 
@@ -228,16 +225,7 @@ def _call_getattr(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
     return join(*found, *arguments.values[2:3])
 
 
-_CHOSEN = {
-    "torchvision.models": "get_model",
-    "torch.optim": "Optimizer",
-    "torch.optim.lr_scheduler": "LRScheduler",
-    "torch.nn": "Module",
-    "torchvision.datasets": "VisionDataset",
-    "poptorch.optim": "Optimizer",
-    "transformers": "AutoModel",
-    "timm.models": "create_model",
-}
+_CHOSEN = {library: name for library, name in read_name_rows("chosen")}
 
 
 def _call_setattr(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
@@ -268,7 +256,7 @@ def _call_map(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
     if len(arguments.values) < 2:
         return UNKNOWN
     elements = [find_element(walk, value, node) for value in arguments.values[1:]]
-    functions = [item for item in arguments.values[0] if isinstance(item, Function)]
+    functions = list_functions(arguments.values[:1])
     element = join(*[call_function(walk, function, Arguments(elements), node) for function in functions])
     return (Stream(element, list_things(element)),)
 
@@ -309,7 +297,7 @@ def _call_on_instances(walk: Walk, arguments: Arguments, node: ast.Call) -> Valu
     """Call the function that `popdist.execute_on_instances` calls in some of the instances."""
     given = Arguments(arguments.values[2:], arguments.keywords)
     with walk.standing(guards=(*walk.guards, node)):
-        functions = [item for item in join(*arguments.values[1:2]) if isinstance(item, Function)]
+        functions = list_functions(arguments.values[1:2])
         return join(*[call_function(walk, function, given, node) for function in functions])
 
 

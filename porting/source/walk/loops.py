@@ -43,7 +43,7 @@ def execute_while(walk: Walk, node: ast.While) -> None:
 
     def run_round() -> None:
         things = list_things(ask_truth(walk, node.test))
-        walk.record_statement(node, things, text=node.test)
+        walk.record_statement(node, things, shown=node.test)
         walk.run(node.body)
 
     _run_rounds(walk, loop, run_round, may_be_skipped=not is_endless)

@@ -5,45 +5,33 @@ from __future__ import annotations
 import ast
 
 from porting.source.facts import Call, Kind, Things
-from porting.source.library import RETURNING_SELF, TENSOR_KINDS, find_method_kind, is_host_name
+from porting.source.library import NAMES, TENSOR_KINDS, find_method_kind, is_host_name
 from porting.source.walk.functions import Arguments, call_function
 from porting.source.walk.iteration import find_element
 from porting.source.walk.module_calls import call_module
 from porting.source.walk.values import (
     ANY,
     UNKNOWN,
-    Function,
     Object,
     Stream,
     Value,
     join,
     list_constants,
+    list_functions,
     list_things,
 )
 from porting.source.walk.walk import Walk
 
 __all__ = ["call_method", "pass_on", "update_elements"]
 
-# of what trains for the program: of Accelerate, Fabric and Ignite
-_PASSING = frozenset(
-    {"prepare", "prepare_model", "prepare_data_loader", "prepare_optimizer", "setup", "setup_dataloaders"}
-    | {"setup_module", "setup_optimizers", "unwrap_model", "gather", "gather_for_metrics", "pad_across_processes"}
-    | {"reduce", "all_gather", "all_reduce", "to_device"}
-)
-# of Lightning's modules, which are called with tensors and return none
-_RETURNING_NONE = frozenset({"log", "log_dict", "print", "register_buffer", "register_parameter", "load_state_dict"})
-_OF_MODULES_ALONE = frozenset({"parameters", "named_parameters", "eval", "named_modules"})
 _MODULES = (Kind.MODULE, Kind.PORT, Kind.CRITERION)
 
 
 def call_method(walk: Walk, item: Object, name: str, arguments: Arguments, node: ast.Call, call: Call) -> Value:
     """Call a method that the program does not define; functions that it is given are walked, as a closure's."""
-    if item.thing is not None:
-        given = [Arguments([(item,)]) if name == "apply" else Arguments(are_unknown=True)]
-        for value in arguments.values:
-            for function in value:
-                if isinstance(function, Function):
-                    call_function(walk, function, given[0], node)
+    for function in list_functions(arguments.values) if item.thing is not None else ():
+        given = Arguments([(item,)]) if name == "apply" else Arguments(are_unknown=True)
+        call_function(walk, function, given, node)
     if item.thing is None:
         return _call_of_container(walk, item, name, arguments, node) if item.elements is not None else UNKNOWN
     if item.thing.kind in TENSOR_KINDS:
@@ -79,7 +67,7 @@ def _call_of_module(walk: Walk, item: Object, name: str, arguments: Arguments, n
     if name in ("train", "eval"):
         is_off = name == "train" and arguments.values and False in list_constants(arguments.values[0])
         walk.set_mode(evaluation=name == "eval" or bool(is_off))
-    if name in RETURNING_SELF:
+    if name in NAMES["returning self"]:
         return (item,)
     if name in ("register_buffer", "register_parameter"):
         return _register(walk, item, arguments, node, call)
@@ -89,7 +77,7 @@ def _call_of_module(walk: Walk, item: Object, name: str, arguments: Arguments, n
     if name == "manual_backward":
         for part in _list_tensors(arguments):
             walk.recorder.mark_loss(part)
-    elif kind is None and _list_tensors(arguments) and name not in _RETURNING_NONE:
+    elif kind is None and _list_tensors(arguments) and name not in NAMES["returning none"]:
         kind = Kind.OUTPUT
     if kind is None:
         return UNKNOWN
@@ -118,7 +106,7 @@ def _list_parts(kind: Kind, arguments: Arguments) -> Things:
 def _call_of_other(walk: Walk, item: Object, name: str, arguments: Arguments, node: ast.Call, call: Call) -> Value:
     thing = item.thing
     assert thing is not None
-    if name in _OF_MODULES_ALONE:
+    if name in NAMES["of modules alone"]:
         # of a class that cannot be read, or a whole module that was loaded
         walk.recorder.become(thing, Kind.MODULE)
     if thing.kind is Kind.MODULE:
@@ -147,14 +135,14 @@ def _call_of_helper(walk: Walk, item: Object, name: str, arguments: Arguments, n
     """Call a method of what trains for the program, or of what only holds something."""
     thing = item.thing
     assert thing is not None
-    if name in _PASSING:
+    if name in NAMES["passing on"]:
         return pass_on(walk, arguments, node)
     if name == "backward":
         for part in _list_tensors(arguments):
             walk.recorder.mark_loss(part)
     if name.startswith("parse_"):
         return (walk.make(node, Kind.OTHER, name=f"{thing.name}.{name}"),)
-    returns_self = thing.kind is Kind.OPTIONS or name in RETURNING_SELF or name == "__enter__"
+    returns_self = thing.kind is Kind.OPTIONS or name in NAMES["returning self"] or name == "__enter__"
     return (item,) if returns_self else UNKNOWN
 
 
@@ -162,11 +150,7 @@ def pass_on(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
     """Give back what was given, as `accelerator.prepare` does."""
     if len(arguments.values) <= 1:
         return join(*arguments.values)
-    container = walk.make_container(node)
-    assert container.elements is not None
-    for number, value in enumerate(arguments.values):
-        walk.store.write(container.elements, number, value)
-    return (container,)
+    return (walk.make_container(node, dict(enumerate(arguments.values))),)
 
 
 def _add_elements(walk: Walk, item: Object, name: str, arguments: Arguments, node: ast.Call) -> Value:
@@ -202,7 +186,7 @@ def _go_through_values(walk: Walk, element: Value, node: ast.Call, *, pairs: boo
     """Say what a loop over a dictionary's values yields, or over pairs of its keys and them."""
     things = list_things(element)
     if pairs:
-        pair = walk.make_container(node, "pair")
+        pair = walk.make_container(node, label="pair")
         assert pair.elements is not None
         pair.elements.update({0: UNKNOWN, 1: join(pair.elements.get(1, UNKNOWN), element)})
         element = (pair,)

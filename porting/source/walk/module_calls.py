@@ -75,13 +75,11 @@ def _lift_values(walk: Walk, thing: Thing, returned: Value, node: ast.AST, call:
 
 
 def _lift_container(walk: Walk, thing: Thing, item: Object, node: ast.AST, call: Call) -> Object:
-    container = walk.make_container(node, ("lifted", thing))
-    assert container.elements is not None
-    assert item.elements is not None
-    for key, value in list(item.elements.items()):
-        lifted = _lift_things(walk, thing, list_things(value), node, call, label=key)
-        walk.store.write(container.elements, key, lifted)
-    return container
+    lifted = {
+        key: _lift_things(walk, thing, list_things(value), node, call, label=key)
+        for key, value in (item.elements or {}).items()
+    }
+    return walk.make_container(node, lifted, label=("lifted", thing))
 
 
 def _lift_things(walk: Walk, thing: Thing, things: tuple, node: ast.AST, call: Call, *, label: object) -> Value:
@@ -108,9 +106,5 @@ def _read_port(walk: Walk, thing: Thing, returned: Value, node: ast.Call, call: 
     criteria = tuple(part for part in thing.parts if part.kind is Kind.CRITERION)
     if not thing.name.endswith("to_ipu") or not (criteria or _is_given_loss(thing)):
         return lifted
-    pair = walk.make_container(node, ("port", thing))
-    assert pair.elements is not None
     loss = walk.make(node, Kind.LOSS, name=thing.name, parts=(thing, *criteria), call=call, label="loss")
-    walk.store.write(pair.elements, 0, lifted)
-    walk.store.write(pair.elements, 1, (loss,))
-    return (pair,)
+    return (walk.make_container(node, {0: lifted, 1: (loss,)}, label=("port", thing)),)

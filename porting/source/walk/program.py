@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import functools
 import re
 import sys
@@ -81,10 +80,8 @@ def _walk_deferred(walk: Walk) -> None:
     while walk.deferred:
         module, unit, body = walk.deferred.pop(0)
         frame = Frame(unit=unit, module=module, cells=walk.globals[module])
-        walk.frames.append(frame)
-        with walk.standing(programs=frozenset([module.path])):
+        with walk.inside(frame, programs=frozenset([module.path])):
             walk.attempt(functools.partial(walk.run, body))
-        walk.frames.pop()
 
 
 def _walk_unimported(walk: Walk) -> None:
@@ -117,17 +114,12 @@ def _walk_rest(walk: Walk, is_wanted: Callable[[Function], bool]) -> None:
 
 
 def _list_mentioned(project: Project) -> Set[str]:
-    """List the names that the project's text has elsewhere than where they are defined."""
-    words: collections.Counter = collections.Counter()
-    for unit in project.units:
-        text = "\n".join(unit.lines)
-        words.update(_WORD.findall(text))
-        words.subtract(_DEFINED.findall(text))
-    return {word for word, count in words.items() if count > 0}
+    """List the words that the project's text has elsewhere than where they are defined."""
+    return set().union(*(_WORD.findall(_DEFINED.sub(" ", unit.text)) for unit in project.units))
 
 
 _WORD = re.compile(r"[^\W\d]\w*")
-_DEFINED = re.compile(r"^[ \t]*(?:async[ \t]+)?(?:def|class)\s+(\w+)", re.MULTILINE)
+_DEFINED = re.compile(r"^[ \t]*(?:async[ \t]+)?(?:def|class)\s+\w+", re.MULTILINE)
 
 
 def _is_root(function: Function, mentioned: Set[str]) -> bool:
@@ -138,12 +130,11 @@ def _is_root(function: Function, mentioned: Set[str]) -> bool:
 
 
 def _walk_alone(walk: Walk, function: Function) -> None:
-    walk.frames.append(Frame(unit=function.unit, module=function.module, cells=walk.globals[function.module]))
+    frame = Frame(unit=function.unit, module=function.module, cells=walk.globals[function.module])
     # what runs the tests of a file calls these
     is_of_program = function.module in walk.mains and getattr(function.node, "name", "").startswith("test")
-    with walk.standing(programs=frozenset([function.module.path] if is_of_program else ())):
+    with walk.inside(frame, programs=frozenset([function.module.path] if is_of_program else ())):
         walk.attempt(functools.partial(_call_alone, walk, function))
-    walk.frames.pop()
 
 
 def _call_alone(walk: Walk, function: Function) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from typing import Any, Dict, Hashable, Iterable, List, Optional, Sequence, Set, Tuple
+from typing import Dict, Hashable, Iterable, List, Optional, Sequence, Set, Tuple
 
 from porting.diagnostics import Place
 from porting.source.facts import Call, Facts, Import, Kind, Loop, LoopKind, Statement, Thing, Things, Where
@@ -57,7 +57,7 @@ class Recorder:
             if thing in self._derived:
                 kind = _find_most_telling(parts)
                 if _MOST_TELLING.index(kind) < _MOST_TELLING.index(thing.kind):
-                    _amend_fact(thing, kind=kind)
+                    thing.kind = kind
         return thing
 
     def derive_thing(
@@ -72,13 +72,13 @@ class Recorder:
         """Say that a thing is also made of these, unless they are made of it."""
         new = tuple(part for part in parts if part not in thing.parts and not _is_made_of(part, thing))
         if new and len(thing.parts) < _MOST_PARTS:
-            _amend_fact(thing, parts=(*thing.parts, *new))
+            thing.parts = (*thing.parts, *new)
 
     def mark_loss(self, thing: Thing) -> None:
         """Make a loss of what turns out to be one, and of the sums that it was scaled from."""
         if thing.kind not in TENSOR_KINDS or thing.kind is Kind.LOSS:
             return
-        _amend_fact(thing, kind=Kind.LOSS)
+        thing.kind = Kind.LOSS
         if thing.name in _SCALINGS:
             parts = [part for part in thing.parts if part in self._derived]
             reductions = [part for part in parts if len(thing.parts) == 1 or part.name in _REDUCTIONS]
@@ -88,14 +88,14 @@ class Recorder:
     def extend_loop(self, loop: Loop, kind: LoopKind, things: Things) -> None:
         """Add to a loop what it goes through on another way to it."""
         if not set(things) <= set(loop.things):
-            _amend_fact(loop, things=_unite_things(loop.things, things))
+            loop.things = _unite_things(loop.things, things)
         if loop.kind is LoopKind.OTHER and kind is not loop.kind:
-            _amend_fact(loop, kind=kind)
+            loop.kind = kind
 
     def become(self, thing: Thing, kind: Kind, *, is_guess: bool = False) -> None:
         """Say what a thing is of which nothing was known but its name, or that it was loaded."""
         if thing.kind in (Kind.OTHER, Kind.STATE):
-            _amend_fact(thing, kind=kind, is_guess=is_guess)
+            thing.kind, thing.is_guess = kind, is_guess
 
     def is_derived(self, thing: Thing) -> bool:
         """Tell whether a thing was computed of other tensors by an operator or a function of torch's."""
@@ -113,21 +113,21 @@ class Recorder:
     def merge_call(self, call: Call, other: Call) -> None:
         """Add to a call what it is on another way to it."""
         if call.receiver != other.receiver:
-            _amend_fact(call, receiver=_unite_things(call.receiver, other.receiver))
+            call.receiver = _unite_things(call.receiver, other.receiver)
         if call.arguments != other.arguments:
-            _amend_fact(call, arguments=_unite_all(call.arguments, other.arguments))
+            call.arguments = _unite_all(call.arguments, other.arguments)
         if call.keywords != other.keywords:
             merged = {key: _unite_things(call.keywords.get(key, ()), things) for key, things in other.keywords.items()}
-            _amend_fact(call, keywords={**call.keywords, **merged})
+            call.keywords = {**call.keywords, **merged}
         if call.where is not other.where:
-            _amend_fact(call, where=_merge_where(call.where, other.where))
+            call.where = _merge_where(call.where, other.where)
         if other.name not in (call.name, *call.other_names):
-            _amend_fact(call, other_names=(*call.other_names, other.name))
+            call.other_names = (*call.other_names, other.name)
 
     def add_results(self, call: Call, things: Things) -> None:
         """Say what comes out of a call."""
         if things and things != call.result:
-            _amend_fact(call, result=_unite_things(call.result, things))
+            call.result = _unite_things(call.result, things)
 
     def enter(self, caller: Optional[ast.AST], node: ast.AST, body: ast.AST) -> None:
         """Record that a call in the function `caller` leads into the function `body`."""
@@ -152,11 +152,11 @@ class Recorder:
     def merge_statement(self, statement: Statement, where: Where, things: Things, targets: Things) -> None:
         """Add to a statement what it is on another way to it."""
         if statement.things != things:
-            _amend_fact(statement, things=_unite_things(statement.things, things))
+            statement.things = _unite_things(statement.things, things)
         if statement.targets != targets:
-            _amend_fact(statement, targets=_unite_things(statement.targets, targets))
+            statement.targets = _unite_things(statement.targets, targets)
         if statement.where is not where:
-            _amend_fact(statement, where=_merge_where(statement.where, where))
+            statement.where = _merge_where(statement.where, where)
 
     def record_import(self, node: ast.AST, *, place: Place, name: str, is_guarded: bool, where: Where) -> None:
         """Record the import of a module."""
@@ -168,17 +168,16 @@ class Recorder:
         """Hand out all facts; what was computed of a loss before it was known to be one becomes one, too."""
         for thing in self._derived:
             if thing.kind is not Kind.LOSS and any(part.kind is Kind.LOSS for part in thing.parts):
-                _amend_fact(thing, kind=Kind.LOSS)
+                thing.kind = Kind.LOSS
         for call in self._calls.values():
             _learn_of_loop(call)
             _learn_of_outer_loops(call.where.loops)
         self._move_losses()
-        statements = sorted(self._statements.values(), key=_get_order)
         facts = Facts(
-            calls=sorted(self._calls.values(), key=_get_order),
-            statements=[statement for statement in statements if not statement.asks],
-            reads=[statement for statement in statements if statement.asks],
-            imports=sorted(self._imports.values(), key=_get_order),
+            calls=list(self._calls.values()),
+            statements=[statement for statement in self._statements.values() if not statement.asks],
+            reads=[statement for statement in self._statements.values() if statement.asks],
+            imports=list(self._imports.values()),
             things=list(self._things.values()),
             unread=list(self.unread.values()),
             left=self.left,
@@ -196,7 +195,7 @@ class Recorder:
         places = [call.where for call in self._calls.values()] + [one.where for one in self._statements.values()]
         for where in places:
             if where.body in moved:
-                _amend_fact(where, in_forward=True)
+                where.in_forward = True
 
     def _follow(self, node: ast.AST) -> Set[ast.AST]:
         found: Set[ast.AST] = set()
@@ -234,7 +233,7 @@ def _learn_of_loop(call: Call) -> None:
     if not loops or not is_of_training or call.name.startswith(".") or set(loops[-1].things) & set(call.receiver):
         return
     if loops[-1].kind is LoopKind.OTHER and not any(loop.kind is LoopKind.BATCHES for loop in loops):
-        _amend_fact(loops[-1], kind=LoopKind.BATCHES)
+        loops[-1].kind = LoopKind.BATCHES
 
 
 def _learn_of_outer_loops(loops: Tuple[Loop, ...]) -> None:
@@ -242,7 +241,7 @@ def _learn_of_outer_loops(loops: Tuple[Loop, ...]) -> None:
     over_loader = [number for number, loop in enumerate(loops) if any(part.kind in _LOADERS for part in loop.things)]
     for loop in loops[: over_loader[-1]] if over_loader else ():
         if loop.kind is LoopKind.BATCHES and not loop.things:
-            _amend_fact(loop, kind=LoopKind.EPOCHS)
+            loop.kind = LoopKind.EPOCHS
 
 
 _TRAINED = (Kind.MODULE, Kind.PORT)
@@ -251,17 +250,6 @@ _LOADERS = (Kind.LOADER, Kind.PORT_LOADER)
 
 def _find_most_telling(parts: Things) -> Kind:
     return next(kind for kind in _MOST_TELLING if any(part.kind is kind for part in parts))
-
-
-def _get_order(fact: Any) -> int:
-    order: int = fact.where.order
-    return order
-
-
-def _amend_fact(fact: Any, **changes: Any) -> None:
-    """Change a fact while facts are collected: things and calls point to each other, so neither can be made last."""
-    for name, value in changes.items():
-        object.__setattr__(fact, name, value)
 
 
 def _is_made_of(thing: Thing, other: Thing) -> bool:
@@ -302,7 +290,6 @@ def _merge_where(one: Where, other: Where) -> Where:
         in_forward=one.in_forward or other.in_forward,
         without_gradients=one.without_gradients and other.without_gradients,
         in_evaluation=one.in_evaluation and other.in_evaluation,
-        order=one.order,
         ways=tuple(dict.fromkeys((*one.ways, *other.ways)))[:_MOST_PARTS],
         body=one.body,
     )

@@ -8,7 +8,7 @@ from typing import Callable, List, Mapping, Optional, Type, Union
 
 from porting.source.facts import Things
 from porting.source.imports import is_main_guard
-from porting.source.library import NO_GRADIENT_CONTEXTS, TENSOR_KINDS
+from porting.source.library import NAMES
 from porting.source.walk.assignment import assign, delete
 from porting.source.walk.branches import merge_ends, run_branches, run_part
 from porting.source.walk.definitions import define_class, define_function
@@ -16,7 +16,7 @@ from porting.source.walk.host_reads import ask_truth
 from porting.source.walk.imports import execute_import, execute_import_from
 from porting.source.walk.iteration import find_element
 from porting.source.walk.loops import execute_for, execute_while, leave_loop
-from porting.source.walk.values import ANY, UNKNOWN, Constant, External, Object, Value, list_things
+from porting.source.walk.values import ANY, UNKNOWN, Constant, External, Object, Value, list_tensors, list_things
 from porting.source.walk.walk import Executor, Flow, Walk
 
 __all__ = ["EXECUTORS"]
@@ -31,10 +31,8 @@ def _execute_expression(walk: Walk, node: ast.Expr) -> None:
 
 
 def _leaves_program(walk: Walk, node: ast.Call) -> bool:
-    name = (
-        walk.evaluate(node.func) if isinstance(node.func, (ast.Name, ast.Attribute)) and not node.keywords else UNKNOWN
-    )
-    return any(isinstance(item, External) and item.name in ("sys.exit", "builtins.exit", "os._exit") for item in name)
+    call = walk.recorder.find_call(node)
+    return call is not None and call.name in ("sys.exit", "builtins.exit", "os._exit") and not node.keywords
 
 
 def _execute_assignment(walk: Walk, node: ast.Assign) -> None:
@@ -59,16 +57,12 @@ def _execute_annotated(walk: Walk, node: ast.AnnAssign) -> None:
 
 
 def _execute_augmented(walk: Walk, node: ast.AugAssign) -> None:
-    old = walk.evaluate(_as_load(node.target))
+    old = walk.evaluate(node.target)
     value = walk.evaluate(node.value)
     for item in old:
         if isinstance(item, Object) and item.elements is not None and item.thing is None:
             walk.store.add(item.elements, ANY, find_element(walk, value, node.value))
-    things = tuple(
-        item.thing
-        for item in (*old, *value)
-        if isinstance(item, Object) and item.thing is not None and item.thing.kind in TENSOR_KINDS
-    )
+    things = list_tensors(old, value)
     if things:
         # a sum of losses is a loss, and keeps its graph
         assign(walk, node.target, (walk.derive(node, things, name=_OPERATORS.get(type(node.op), "operator")),))
@@ -77,11 +71,6 @@ def _execute_augmented(walk: Walk, node: ast.AugAssign) -> None:
 
 
 _OPERATORS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
-
-
-def _as_load(node: ast.expr) -> ast.expr:
-    """Read what is written: the walk tells reading from writing by who asks, not by the node's context."""
-    return node
 
 
 def _execute_return(walk: Walk, node: ast.Return) -> None:
@@ -99,7 +88,7 @@ def _execute_raise(walk: Walk, node: ast.Raise) -> None:
 
 
 def _execute_assert(walk: Walk, node: ast.Assert) -> None:
-    walk.record_statement(node, list_things(ask_truth(walk, node.test)), text=node.test)
+    walk.record_statement(node, list_things(ask_truth(walk, node.test)), shown=node.test)
 
 
 def _execute_delete(walk: Walk, node: ast.Delete) -> None:
@@ -130,7 +119,7 @@ def _execute_if(walk: Walk, node: ast.If) -> None:
         walk.run(node.body if walk.is_main else node.orelse)
         return
     value = ask_truth(walk, node.test)
-    walk.record_statement(node, list_things(value), text=node.test)
+    walk.record_statement(node, list_things(value), shown=node.test)
     before = walk.guards
     yes, no = (*before, node.test), (*before, walk.negate(node.test))
 
@@ -195,7 +184,7 @@ def _turns_gradients_off(walk: Walk, node: ast.expr) -> bool:
     names = {item.name for item in walk.evaluate(node.func) if isinstance(item, External)}
     if "torch.set_grad_enabled" in names:
         return bool(node.args) and isinstance(node.args[0], ast.Constant) and node.args[0].value is False
-    return bool(names & NO_GRADIENT_CONTEXTS)
+    return bool(names & NAMES["without gradients"])
 
 
 def _execute_try(walk: Walk, node: ast.Try) -> None:

@@ -9,6 +9,7 @@ from itertools import chain
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple, Union
 
 from porting.source.facts import Kind, Thing, Things
+from porting.source.library import TENSOR_KINDS
 from porting.source.project import Module, Unit
 
 __all__ = [
@@ -27,7 +28,9 @@ __all__ = [
     "Value",
     "join",
     "list_constants",
+    "list_functions",
     "list_objects",
+    "list_tensors",
     "list_things",
 ]
 
@@ -38,7 +41,7 @@ Scope = Dict[Any, "Value"]
 """Cells by name: of a function's locals, a module's globals, an object's attributes or a container's elements."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Object:
     """A thing, an instance of a class of the program's, or a container; several variables may hold the same one."""
 
@@ -50,7 +53,7 @@ class Object:
     """What it holds by index or key, where it is a container; see `ANY`."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Function:
     """A function of the program's, with what it has from where it was defined and, for a method, whose it is."""
 
@@ -108,7 +111,7 @@ class Constant:
         return Constant(value, type(value).__name__)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Bound:
     """A method of a thing, or a name of an object of which nothing else is known."""
 
@@ -154,6 +157,17 @@ def join(*values: Value) -> Value:
 def list_objects(value: Value, *kinds: Kind) -> List[Object]:
     """List the objects of a value that are things of these kinds."""
     return [item for item in value if isinstance(item, Object) and item.thing and item.thing.kind in kinds]
+
+
+def list_functions(values: Iterable[Value]) -> List[Function]:
+    """List the functions of the program's that values may be."""
+    return [item for value in values for item in value if isinstance(item, Function)]
+
+
+def list_tensors(*values: Value) -> Things:
+    """List the tensors that values may be, those in containers left out."""
+    things = (item.thing for value in values for item in value if isinstance(item, Object) and item.thing is not None)
+    return tuple(thing for thing in things if thing.kind in TENSOR_KINDS)
 
 
 def list_constants(value: Value) -> List[Any]:

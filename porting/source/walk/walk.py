@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import ast
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, FrozenSet, Iterator, List, Mapping, Optional, Sequence, Set, Tuple, Type
+from typing import Any, Callable, ContextManager, Dict, FrozenSet, List, Mapping, Optional, Sequence, Set, Tuple, Type
 
 from porting.diagnostics import Place
 from porting.source.facts import Call, Kind, Loop, LoopKind, Statement, Thing, Things, Where
 from porting.source.project import Module, Project, Unit
-from porting.source.walk.guesses import Uses
+from porting.source.walk.guesses import Uses, find_uses
 from porting.source.walk.recorder import Recorder
 from porting.source.walk.store import Store, Writes
 from porting.source.walk.values import UNKNOWN, Class, Constant, Function, Object, Scope, Value
@@ -19,6 +18,10 @@ __all__ = ["Evaluator", "Executor", "Flow", "Frame", "Walk"]
 
 Evaluator = Callable[["Walk", Any], Value]
 Executor = Callable[["Walk", Any], None]
+
+
+_NOTHING: Mapping[Any, Value] = {}
+_NO_FRAME: Any = None
 
 
 class Flow:
@@ -70,7 +73,9 @@ class Walk:
     recorder: Recorder = field(default_factory=Recorder)
     store: Store = field(default_factory=Store)
     globals: Dict[Module, Scope] = field(default_factory=dict)
-    frames: List[Frame] = field(default_factory=list)
+    frames: Tuple[Frame, ...] = ()
+    frame: Frame = _NO_FRAME
+    """The last of these: the function or module that is being walked."""
     loops: Tuple[Loop, ...] = ()
     guards: Tuple[ast.expr, ...] = ()
     in_forward: bool = False
@@ -113,11 +118,8 @@ class Walk:
     keys: Dict[Tuple[int, ast.AST], int] = field(default_factory=dict)
     ways: Dict[Tuple[int, ast.AST], List[Tuple[Tuple[ast.expr, ...], int]]] = field(default_factory=dict)
     uses: Dict[ast.AST, Uses] = field(default_factory=dict)
-
-    @property
-    def frame(self) -> Frame:
-        """The function or module that is being walked."""
-        return self.frames[-1]
+    last_stand: object = None
+    last_where: Where = Where("")
 
     def evaluate(self, node: Optional[ast.AST]) -> Value:
         """Say what an expression may be, and record what happens in it."""
@@ -151,7 +153,8 @@ class Walk:
         """Record a call that stands here."""
         call = self.recorder.find_call(node)
         if call is None:
-            call = Call(node, self.place_of(node), name, self.where, receiver, arguments, dict(keywords))
+            order = self.recorder.num_facts
+            call = Call(node, self.place_of(node), name, self.where, receiver, arguments, keywords, order=order)
             self.recorder.add_call(call)
         else:
             where = call.where if self.stands_as(call.where) else self.where
@@ -160,14 +163,12 @@ class Walk:
         return call
 
     def record_statement(
-        self, node: ast.AST, things: Things, targets: Things = (), *, text: Optional[ast.AST] = None, asks: str = ""
+        self, node: ast.AST, things: Things, targets: Things = (), *, shown: Optional[ast.AST] = None, asks: str = ""
     ) -> None:
-        """Record a statement that stands here; `text` is the part of it that is shown, if not all."""
+        """Record a statement that stands here; `shown` is the part of it that is shown, if not all."""
         known = self.recorder.find_statement(node)
         if known is None:
-            shown = text or node
-            source = self.frame.unit.text_of(shown)
-            statement = Statement(node, self.place_of(shown), self.where, things, targets, source, asks)
+            statement = Statement(node, self.place_of(shown or node), self.where, things, targets, asks)
             self.recorder.add_statement(statement)
         else:
             where = known.where if self.stands_as(known.where) else self.where
@@ -179,20 +180,23 @@ class Walk:
 
     @property
     def where(self) -> Where:
-        """Where the walk stands."""
-        mode = self.modes.get("evaluation", UNKNOWN)
-        return Where(
-            file=self.frame.unit.file,
-            function=self.frame.name,
-            loops=self.loops,
-            guards=self.guards,
-            in_forward=self.in_forward,
-            without_gradients=self.without_gradients,
-            in_evaluation=len(mode) == 1 and mode[0] == _IN_EVALUATION,
-            order=self.recorder.num_facts,
-            ways=((self.guards, self.programs),),
-            body=None if self.frame.function is None else self.frame.function.node,
-        )
+        """Where the walk stands, one for all facts in a row that stand there."""
+        frame, mode = self.frame, self.modes.get("evaluation", UNKNOWN)
+        around = (self.loops, self.guards, self.in_forward, self.without_gradients, mode, self.programs)
+        if self.last_stand != (frame, around):
+            self.last_stand = (frame, around)
+            self.last_where = Where(
+                file=frame.unit.file,
+                function=frame.name,
+                loops=self.loops,
+                guards=self.guards,
+                in_forward=self.in_forward,
+                without_gradients=self.without_gradients,
+                in_evaluation=len(mode) == 1 and mode[0] == _IN_EVALUATION,
+                ways=((self.guards, self.programs),),
+                body=None if frame.function is None else frame.function.node,
+            )
+        return self.last_where
 
     def stands_as(self, where: Where) -> bool:
         """Tell whether the walk stands as it stood when a fact was found, which saves to merge the two."""
@@ -203,6 +207,12 @@ class Walk:
             and where.without_gradients == self.without_gradients
             and not where.in_evaluation
         )
+
+    def find_uses(self, scope: ast.AST) -> Uses:
+        """Find what is done with the names of a scope of the file that is being walked."""
+        if scope not in self.uses:
+            self.uses[scope] = find_uses(scope, self.frame.unit.lines)
+        return self.uses[scope]
 
     def set_mode(self, *, evaluation: bool) -> None:
         """Remember that `eval()` or `train()` was called."""
@@ -230,7 +240,7 @@ class Walk:
         key = (node, self.frame.key, kind, name, label)
         thing = self.recorder.find_thing(key, parts)
         if thing is None:
-            place = self.place_of(node)
+            place = self._place_made(node, call)
             thing = self.recorder.make_thing(
                 key, kind, name=name, place=place, parts=parts, call=call, is_guess=is_guess
             )
@@ -243,15 +253,26 @@ class Walk:
         key = (node, self.frame.key, "derived", label)
         thing = self.recorder.find_thing(key, parts)
         if thing is None:
-            thing = self.recorder.derive_thing(key, parts, name=name, place=self.place_of(node), call=call)
+            place = self._place_made(node, call)
+            thing = self.recorder.derive_thing(key, parts, name=name, place=place, call=call)
         return self.wrap(thing)
 
-    def make_container(self, node: ast.AST, label: Any = "") -> Object:
-        """Make the container that an expression makes, empty if it is new."""
-        key = (node, self.frame.key, "container", label)
-        known = self.objects.get(key)
-        if known is None:
-            known = self.objects[key] = Object(elements={})
+    def _place_made(self, node: ast.AST, call: Optional[Call]) -> Place:
+        return call.place if call is not None and call.node is node else self.place_of(node)
+
+    def make_container(
+        self, node: ast.AST, values: Mapping[Any, Value] = _NOTHING, *, label: Any = "", anew: bool = False
+    ) -> Object:
+        """Make the container that an expression makes, with these values.
+
+        What it held on another way stays, unless it is made `anew`.
+        """
+        known = self.objects.setdefault((node, self.frame.key, "container", label), Object(elements={}))
+        assert known.elements is not None
+        for key in list(known.elements) if anew else ():
+            self.store.write(known.elements, key, None)
+        for key, value in values.items():
+            self.store.write(known.elements, key, value)
         return known
 
     def negate(self, test: ast.expr) -> ast.expr:
@@ -284,30 +305,40 @@ class Walk:
 
     def attempt(self, part: Callable[[], object]) -> None:
         """Walk a part of the program that the rest does not need; one nested deeper than Python's stack is left."""
-        depth = len(self.frames)
         try:
             with self.store.without_branches():
                 part()
         except RecursionError:
-            del self.frames[depth:]
-            self.recorder.left.append(self.frames[-1].unit.file)
+            self.recorder.left.append(self.frame.unit.file)
         self.flow = Flow.ON
 
     def list_loops_of_library(self, node: ast.AST) -> Tuple[Loop, ...]:
         """List the loops around a function that a library's trainer calls for each batch: its own is one of them."""
         return (*self.loops, self.loop_facts.setdefault(node, Loop(node, LoopKind.BATCHES)))
 
-    @contextmanager
-    def standing(self, **context: Any) -> Iterator[None]:
-        """Stand elsewhere for a while: `loops`, `guards`, `in_forward`, `without_gradients`."""
-        before = {name: getattr(self, name) for name in context}
-        for name, value in context.items():
-            setattr(self, name, value)
-        try:
-            yield
-        finally:
-            for name, value in before.items():
-                setattr(self, name, value)
+    def inside(self, frame: Frame, **context: Any) -> ContextManager[None]:
+        """Stand in a function or at the top level of a module or a class for a while."""
+        return self.standing(frames=(*self.frames, frame), frame=frame, **context)
+
+    def standing(self, **context: Any) -> ContextManager[None]:
+        """Stand elsewhere for a while: `frames`, `loops`, `guards`, `in_forward`, `without_gradients`."""
+        return _Stand(self.__dict__, context)
+
+
+@dataclass
+class _Stand:
+    """A context in which some of what an object holds is something else; in a third of the time of a generator."""
+
+    held: Dict[str, Any]
+    changes: Dict[str, Any]
+
+    def __enter__(self) -> None:
+        before = {name: self.held[name] for name in self.changes}
+        self.held.update(self.changes)
+        self.changes = before
+
+    def __exit__(self, *_fault: object) -> None:
+        self.held.update(self.changes)
 
 
 _IN_EVALUATION = Constant.of(True)

@@ -27,6 +27,27 @@ def test_what_is_read_now_and_then_is_no_finding(find):
     assert find(program) == ["L001:6", "L010:7"]
 
 
+STEPPED = """
+        first = torch.optim.SGD(model.parameters(), 0.1)
+        second = torch.optim.SGD(model.parameters(), 0.1)
+        for i, (x, y) in enumerate(loader):
+            loss = (model(x) - y).mean()
+            loss.backward()
+            {step}
+            if i % 5 == 0:
+                second.step()
+                print(loss.item())
+"""
+
+
+def test_what_is_read_with_each_step_of_the_only_optimizer_is_read_in_each_call(find):
+    assert "D020:13" in find(HEAD + STEPPED.format(step="pass"))
+
+
+def test_what_is_read_with_some_steps_of_a_second_optimizer_is_read_now_and_then(find):
+    assert "D020:13" not in find(HEAD + STEPPED.format(step="first.step()"))
+
+
 def test_a_line_that_reads_twice_is_one_finding(find):
     program = (
         HEAD

@@ -104,7 +104,7 @@ def test_a_validation_stands_under_no_grad_and_eval(tmp_path):
 def test_facts_come_in_the_order_of_the_program(tmp_path):
     facts = collect(tmp_path, MNIST)
 
-    orders = [call.where.order for call in facts.calls]
+    orders = [call.order for call in facts.calls]
     assert orders == sorted(orders)
     names = [call.name for call in facts.calls]
     assert names.index("train.train") < names.index(".backward") < names.index("train.test")

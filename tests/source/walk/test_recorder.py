@@ -72,7 +72,8 @@ x, y = torch.zeros(2, 3), torch.zeros(2)
 def test_what_is_computed_and_then_differentiated_is_a_loss(facts_of, program):
     facts = facts_of(START + program)
     losses = {thing.place.line for thing in facts.list_things(Kind.LOSS)}
-    assigned = [fact for fact in facts.statements if fact.text.startswith("loss =") and fact.things]
+    plain = [fact for fact in facts.statements if isinstance(fact.node, ast.Assign) and fact.things]
+    assigned = [fact for fact in plain if getattr(fact.node.targets[0], "id", "") == "loss"]
 
     assert all(thing.kind is Kind.LOSS for fact in assigned[-1:] for thing in fact.things)
     assert losses

@@ -8,6 +8,7 @@ import pytest
 
 from porting.source import Facts, Kind
 from porting.source.facts import Call, Statement
+from porting.source.files import read_source
 
 START = """
 import torch
@@ -26,7 +27,8 @@ def method(facts: Facts, name: str) -> Call:
 
 
 def statement(facts: Facts, text: str) -> Statement:
-    (found,) = [statement for statement in facts.statements if statement.text == text]
+    units = {one.place.file: read_source(one.place.file).units[0] for one in facts.statements}
+    (found,) = [one for one in facts.statements if units[one.place.file].text_at(one.place) == text]
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from pathlib import Path
+from typing import Iterator
 
 import pytest
 
@@ -15,13 +16,13 @@ from porting.source.walk.walk import Frame, Walk
 
 
 @pytest.fixture
-def walk(tmp_path: Path) -> Walk:
+def walk(tmp_path: Path) -> Iterator[Walk]:
     (tmp_path / "train.py").write_text("x = 1\n")
     project = read_programs([tmp_path / "train.py"])
     (module,) = project.modules.values()
     walk = Walk(project, EVALUATORS, EXECUTORS, most_steps=1000, most_walks=3)
-    walk.frames.append(Frame(unit=module.units[0], module=module, cells={}))
-    return walk
+    with walk.inside(Frame(unit=module.units[0], module=module, cells={})):
+        yield walk
 
 
 def test_calls_that_exclude_each_other_are_one_way(walk):
@@ -49,8 +50,8 @@ def test_where_it_stands_is_put_back(walk):
 
 def test_a_program_that_is_too_deep_leaves_the_walk_as_it_was(walk):
     def go_down() -> None:
-        walk.frames.append(walk.frame)
-        raise RecursionError
+        with walk.inside(walk.frame):
+            go_down()
 
     walk.attempt(go_down)
 
