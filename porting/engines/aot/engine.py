@@ -20,13 +20,15 @@ from ...support.atomic_files import write_atomically
 from ...torch_insides import programs, tell_loss
 from ..calls.executable import BuildRequest
 from ..compiled.call_layout import CallLayout, describe_layout
-from ..compiled.compile_settings import CompileFailure, CompileLimits, CompileSettings
+from ..compiled.compile_settings import CompileSettings
 from ..compiled.executable import CompiledExecutable
 from ..compiled.folder_engine import FolderEngine
 from ..compiled.program_file import write_program
 from ..compiled.programs import Programs
 from ..compiled.step_program import build_programs
-from ..compiled.why_replay import NotCompilable, why_not_aot, why_torch_is_too_old
+from ..compiled.why_replay import why_not_aot, why_torch_is_too_old
+from ..contract.failures import CompileFailure, NotCompilable
+from ..contract.limits import CompileLimits
 from ..replay.replay import build_replay
 from .compile_process import CompilerProcess, compile_in_child
 from .library import load_program

@@ -20,9 +20,11 @@ from ...capture.operator_schema import name_arguments
 from ...capture.subgraphs import bodies_of
 from ..aot.compile_process import compile_in_child
 from ..calls.executable import BuildRequest
-from ..compiled.compile_settings import CompileLimits, CompileSettings
+from ..compiled.compile_settings import CompileSettings
 from ..compiled.folder_engine import FolderEngine
-from ..compiled.why_replay import NotCompilable, why_not_tuned, why_plan_is_replayed
+from ..compiled.why_replay import why_plan_is_replayed
+from ..contract.failures import NotCompilable, why_not_tuned
+from ..contract.limits import CompileLimits
 from ..replay.direct_calls import Call
 from ..replay.replay import ReplayExecutable
 from ..replay.wide_operators import find_wide_call

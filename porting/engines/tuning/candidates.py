@@ -16,10 +16,10 @@ from ...capture import StepGraph
 from ...support.interleaved import Interval, Timing, ratio
 from .. import ENGINES, engine_names
 from ..calls.executable import BuildRequest, Variant
+from ..calls.memory_format import LayoutError, put_channels_last
 from ..recurrence.engine import find_recurrent_nodes
 from ..replay.batched_micro_batches import choose_number_at_once, count_value_bytes, may_run_at_once
 from ..update.updates import has_fused_arithmetic, list_slots
-from .memory_format import LayoutError, put_channels_last
 from .predictions import LEAST_GAIN
 
 __all__ = ["PLAIN", "beats", "choose", "compare_times", "is_settled", "list_candidates", "list_tuned_engines"]

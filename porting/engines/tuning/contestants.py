@@ -10,9 +10,9 @@ from typing import Dict, List, Mapping, Optional, Sequence
 from ...capture import StepGraph
 from ...support.interleaved import Interval, Timing
 from ..calls.executable import Executable, Variant
+from ..contract.report import Candidate
 from .candidates import PLAIN, compare_times
 from .predictions import LEAST_GAIN, StepCost, explain_loss, find_score, predict, relative_cost
-from .report import Candidate
 
 __all__ = ["Contestant", "choose_wave", "describe_candidate"]
 

@@ -10,7 +10,6 @@ makes of a gradient that is nothing but rounding is not compared.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Dict, Mapping, NamedTuple, Optional, Tuple
 
 import torch
@@ -20,9 +19,11 @@ from ...capture.plain_values import dtype_name
 from ...comparison.noise import NOTHING, UNDECIDED, Noise
 from ...comparison.tensors import distance_of, have_same_specials, largest_magnitude
 from ..calls.executable import BuildRequest, Executable, make_empty_state
-from .trials import SLOT, WEIGHT, Key, ReplayedCalls, Trial, collect_all
+from ..contract.chooser import Parity
+from ..contract.trial import Trial
+from .trials import SLOT, WEIGHT, Key, ReplayedCalls, collect_all
 
-__all__ = ["Parity", "compare_with_replay", "count_compared_calls", "find_working_type"]
+__all__ = ["compare_with_replay", "count_compared_calls", "find_working_type"]
 
 
 class _Tolerances(NamedTuple):
@@ -48,24 +49,6 @@ _SINGLE_BYTES = 4
 # before: an error that a few numbers decide is by chance a quarter of another one in every seventh case, and there are
 # hundreds of tensors.
 _MOST_EXAMPLES = 8
-
-
-@dataclass(frozen=True)
-class Parity:
-    """Whether a candidate agrees with replay; `difference` names the first tensor that does not, in a sentence.
-
-    `worst` is the largest relative difference of all tensors that were compared, but for those that were found to be
-    nothing but rounding.
-    """
-
-    difference: str = ""
-    worst: float = 0.0
-    num_calls: int = 0
-
-    @property
-    def holds(self) -> bool:
-        """Whether nothing differs by more than rounding explains."""
-        return not self.difference
 
 
 def find_working_type(graph: StepGraph) -> torch.dtype:

@@ -14,10 +14,10 @@ from ..aot.convolution_kernels import find_algorithm
 from ..calls.executable import BuildRequest, make_empty_state
 from ..calls.rehearsal import Rehearsal
 from ..compiled.recurrent_cells import MOST_CELLS, count_cells
+from ..contract.trial import Trial
 from ..recompute.flop_counts import count_node_flops
 from ..replay.timed_replay import TimedSpan, time_operators
 from .predictions import StepCost
-from .trials import Trial
 
 __all__ = ["measure_peak_flops", "measure_step_cost"]
 

@@ -1,54 +1,26 @@
-"""A trial is run to compare engines or to measure them; replay runs it as it is, and rounded at random."""
+"""Replay runs a trial as it is, and rounded at random: what candidates are compared with."""
 
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Sequence, Tuple
+from typing import Callable, Dict, NamedTuple, Sequence, Tuple
 
 import torch
 
 from ...capture import StepGraph
 from ...comparison.random_rounding import RandomRounding
 from ...comparison.tensors import change_weights
-from ..calls.call_plan import CallPlan
 from ..calls.device_state import DeviceState
-from ..calls.executable import BuildRequest, Executable, make_empty_state
+from ..calls.executable import BuildRequest, make_empty_state
+from ..contract.trial import Trial
 from ..replay.replay import ReplayExecutable
 
-__all__ = ["SLOT", "WEIGHT", "Key", "ReplayedCalls", "Trial", "collect_all"]
+__all__ = ["SLOT", "WEIGHT", "Key", "ReplayedCalls", "collect_all"]
 
 # What the replays of all candidates keep at most of what calls leave.
 _MOST_KEPT_BYTES = 256 << 20
 WEIGHT, SLOT = "weight", "slot "
 """The kinds of weights, and what those of an optimizer's states begin with."""
-
-
-@dataclass(frozen=True)
-class Trial:
-    """What is run for a comparison or a measurement: the inputs of a call, its plan, and the optimizer's groups.
-
-    `weights` are the values of parameters and buffers by name, which nothing here writes to.
-    """
-
-    weights: Mapping[str, torch.Tensor]
-    inputs: Sequence[torch.Tensor]
-    plan: CallPlan
-    groups: Sequence[Any] = ()
-    group_names: Sequence[Sequence[str]] = ()
-    seed: int = 0
-
-    def prepare(self, state: DeviceState) -> DeviceState:
-        """Give an empty state of the graph the weights and the random stream of the trial; return it."""
-        state.upload(self.weights)
-        state.rng_state = torch.Generator().manual_seed(self.seed).get_state()
-        return state
-
-    def run(self, executable: Executable, state: DeviceState) -> List[torch.Tensor]:
-        """Run one call."""
-        return executable.run(
-            state, self.inputs, self.plan, groups=list(self.groups), group_names=[list(n) for n in self.group_names]
-        )
 
 
 class ReplayedCalls:

@@ -26,22 +26,23 @@ from ...capture import StepGraph
 from ...diagnostics import Finding
 from ...support.process import usable_cores
 from .. import load_engine
-from ..calls.executable import BuildRequest, Executable, make_empty_state
-from ..compiled.compile_settings import CompileLimits
-from ..compiled.findings import failure_finding, failure_reason, is_lasting, parity_finding
+from ..calls.executable import BuildRequest, make_empty_state
+from ..calls.memory_format import lay_out
+from ..contract.chooser import Tuned
+from ..contract.failures import failure_finding, failure_reason, is_lasting, parity_finding
+from ..contract.limits import CompileLimits, TuningLimits
+from ..contract.report import TuningReport
+from ..contract.trial import Trial
 from ..replay.replay import build_replay
 from .candidates import PLAIN, choose, list_candidates, list_tuned_engines
 from .contestants import Contestant, choose_wave, describe_candidate
-from .limits import TuningLimits
 from .measuring import measure_contestants
-from .memory_format import lay_out
 from .parity import compare_with_replay, count_compared_calls
 from .predictions import StepCost
-from .report import TuningReport
 from .step_costs import measure_step_cost
-from .trials import ReplayedCalls, Trial
+from .trials import ReplayedCalls
 
-__all__ = ["Tuned", "tune"]
+__all__ = ["tune"]
 
 _logger = logging.getLogger("porting")
 
@@ -49,16 +50,6 @@ _logger = logging.getLogger("porting")
 _MEASURING_SHARE = 0.25
 # Enough to see what is worth compiling; what is compiled is measured beside the fastest ones again.
 _ROUNDS_OF_REPLAY, _SECONDS_OF_REPLAY = 5, 1.0
-
-
-@dataclass(frozen=True)
-class Tuned:
-    """The chosen executable, its graph in its memory format, and the folder of its programs, if it has any."""
-
-    executable: Executable
-    graph: StepGraph
-    report: TuningReport
-    folder: Optional[Path] = None
 
 
 class _CancelledError(Exception):
@@ -107,11 +98,10 @@ def tune(
     report: Callable[[Finding], None] = lambda _finding: None,
     note_failure: Callable[[str, str], None] = lambda _candidate, _reason: None,
 ) -> Tuned:
-    """Return the fastest executable of `graph` that computes what replay does, measured on `trial`.
+    """Return the fastest executable of `graph` that computes what replay does, as `Chooser.tune` says.
 
-    `folder` is empty and gets what is compiled. Candidates in `known_failures` (by label, with the reason) are not
-    tried; `note_failure` gets the label and the reason of each new one. Nothing of the user's is changed. What goes
-    wrong with a candidate ends that candidate; KeyboardInterrupt ends the compilations that run, and comes through.
+    Nothing of the user's is changed. What goes wrong with a candidate ends that candidate; KeyboardInterrupt ends the
+    compilations that run, and comes through.
     """
     session = _Session(graph, request, trial, folder, limits or TuningLimits(), report, note_failure)
     # If replay fails on the example, so does every candidate, and none of them is to blame.

@@ -10,8 +10,8 @@ from torch import nn
 from porting.capture import capture_step
 from porting.engines.calls.call_plan import CallPlan
 from porting.engines.calls.executable import BuildRequest
+from porting.engines.contract.trial import Trial
 from porting.engines.tuning.step_costs import measure_peak_flops, measure_step_cost
-from porting.engines.tuning.trials import Trial
 from porting.host_tensors import host_tensors
 
 

@@ -9,8 +9,9 @@ from torch import nn
 from porting.capture import capture_step
 from porting.engines.calls.call_plan import CallPlan
 from porting.engines.calls.executable import BuildRequest, make_empty_state
+from porting.engines.contract.trial import Trial
 from porting.engines.replay.replay import ReplayExecutable
-from porting.engines.tuning.trials import ReplayedCalls, Trial
+from porting.engines.tuning.trials import ReplayedCalls
 from porting.host_tensors import host_tensors
 
 

@@ -13,12 +13,12 @@ from torch import nn
 from porting.capture import capture_step
 from porting.engines.calls.call_plan import CallPlan
 from porting.engines.calls.executable import BuildRequest, Variant
-from porting.engines.compiled.compile_settings import CompileFailure
+from porting.engines.contract.failures import CompileFailure
+from porting.engines.contract.limits import TuningLimits
+from porting.engines.contract.report import TuningReport
+from porting.engines.contract.trial import Trial
 from porting.engines.replay.replay import ReplayExecutable
 from porting.engines.tuning import tuner
-from porting.engines.tuning.limits import TuningLimits
-from porting.engines.tuning.report import TuningReport
-from porting.engines.tuning.trials import Trial
 from porting.engines.tuning.tuner import tune
 from porting.host_tensors import host_tensors
 

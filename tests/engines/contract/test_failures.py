@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+from porting.diagnostics import OptionError
 from porting.engines.calls.executable import Variant
-from porting.engines.compiled.compile_settings import CompileFailure
-from porting.engines.compiled.findings import (
+from porting.engines.contract.failures import (
+    CompileFailure,
+    NotCompilable,
     failure_finding,
     failure_reason,
     is_lasting,
     parity_finding,
     replay_finding,
 )
-from porting.engines.compiled.why_replay import NotCompilable
 
 AOT = Variant("aot")
 
@@ -25,6 +26,7 @@ AOT = Variant("aot")
         (CompileFailure("timeout", "it was not done after 3 s"), "E002"),
         (NotCompilable("the step computes nothing"), "E003"),
         (ValueError("no such operator"), "E001"),
+        (OptionError.of("P004", message="the engine `aot` cannot be used"), "E015"),
     ],
 )
 def test_each_kind_of_failure_has_its_code(error, code):
@@ -49,13 +51,22 @@ def test_a_reason_is_one_line(error, reason):
     assert failure_reason(error) == reason
 
 
-@pytest.mark.parametrize("error", [MemoryError(), OSError(28, "full"), CompileFailure("space", "the disk is full")])
+@pytest.mark.parametrize(
+    "error", [MemoryError(), OSError(28, "full"), CompileFailure("space", "the disk is full"), OptionError.of("P004")]
+)
 def test_what_was_lacking_may_be_there_next_time(error):
     assert not is_lasting(error)
 
 
 def test_a_refusal_is_one_for_ever():
     assert is_lasting(CompileFailure("error", "it is refused"))
+
+
+def test_a_failure_keeps_the_end_of_a_long_log():
+    failure = CompileFailure("error", "it is refused", log="x" * 100_000 + "the end")
+
+    assert failure.log.endswith("the end")
+    assert len(failure.log) < 10_000
 
 
 def test_a_step_that_needs_replay_is_told_with_the_reason():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from porting.engines import load_engine
-from porting.engines.compiled.engine import is_compiling
+from porting.engines.contract.engine import is_compiling
 
 
 @pytest.mark.parametrize(("name", "expected"), [("aot", True), ("replay", False)])

@@ -7,7 +7,7 @@ from typing import Any, Callable, Protocol
 
 from ...capture import StepGraph
 from ..calls.executable import BuildRequest, Executable
-from .compile_settings import CompileLimits
+from .limits import CompileLimits
 
 __all__ = ["CompilingEngine", "Engine", "is_compiling"]
 

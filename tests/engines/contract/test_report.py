@@ -7,7 +7,7 @@ import json
 import pytest
 
 from porting.engines.calls.executable import Variant
-from porting.engines.tuning.report import Candidate, TuningReport
+from porting.engines.contract.report import Candidate, TuningReport
 from porting.support.interleaved import Interval
 
 

@@ -10,8 +10,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from porting.capture import capture_step
 from porting.engines.calls.call_plan import CallPlan
 from porting.engines.calls.device_state import DeviceState
+from porting.engines.calls.memory_format import LayoutError, put_channels_last
 from porting.engines.replay.replay import ReplayExecutable
-from porting.engines.tuning.memory_format import LayoutError, put_channels_last
 from porting.host_tensors import host_tensors
 
 IMAGES = torch.linspace(-1, 1, 4 * 3 * 8 * 8).reshape(4, 3, 8, 8)

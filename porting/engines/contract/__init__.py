@@ -1,0 +1,1 @@
+"""What an engine, a chooser of engines and those that ask for one have in common; nothing here compiles or measures."""
