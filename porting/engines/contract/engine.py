@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Callable, Protocol
+from typing import Any, Callable, Optional, Protocol, Sequence
 
 from ...capture import StepGraph
-from ..calls.executable import BuildRequest, Executable
+from ...support.interleaved import Interval
+from ..calls.executable import BuildRequest, Executable, Variant
 from .limits import CompileLimits
+from .step_cost import StepCost
 
-__all__ = ["CompilingEngine", "Engine", "is_compiling"]
+__all__ = ["CompilingEngine", "Engine", "TunedEngine", "is_compiling", "replays_most"]
 
 
 class Engine(Protocol):
@@ -52,6 +54,30 @@ class CompilingEngine(Engine, Protocol):
         """
 
 
+class TunedEngine(CompilingEngine, Protocol):
+    """A compiling engine that says what tuning may try of it; each of the three may be missing.
+
+    An engine without `list_variants` has one variant. One without `predict` is compiled to find out.
+    """
+
+    replays_most: bool
+    """Whether it replays a step but for a few loops: then it compiles in seconds, and its update is replay's."""
+
+    def list_variants(self, graph: StepGraph, request: BuildRequest) -> Sequence[Variant]:
+        """Return the variants of `graph` that are worth a compilation, the simpler ones first."""
+
+    def predict(self, variant: Variant, cost: StepCost) -> Optional[Interval]:
+        """Return the seconds that a call of `cost` usually takes as `variant`, with the least and the most.
+
+        A variant that cannot become the fastest even with the least is not compiled. None where that is not known.
+        """
+
+
 def is_compiling(engine: Any) -> bool:
     """Tell whether `engine` is a `CompilingEngine`."""
     return callable(getattr(engine, "compile", None)) and callable(getattr(engine, "load", None))
+
+
+def replays_most(engine: Any) -> bool:
+    """Tell whether `engine` says of itself that it replays most of a step."""
+    return bool(getattr(engine, "replays_most", False))

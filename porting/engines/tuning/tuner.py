@@ -23,12 +23,13 @@ import torch
 from tqdm import tqdm
 
 from ...capture import StepGraph
-from ...diagnostics import Finding
+from ...diagnostics import Finding, OptionError
 from ...support.process import usable_cores
 from .. import load_engine
 from ..calls.executable import BuildRequest, make_empty_state
-from ..calls.memory_format import lay_out
+from ..calls.memory_format import LayoutError, lay_out
 from ..contract.chooser import Tuned
+from ..contract.engine import is_compiling
 from ..contract.failures import failure_finding, failure_reason, is_lasting, parity_finding
 from ..contract.limits import CompileLimits, TuningLimits
 from ..contract.report import TuningReport
@@ -38,7 +39,7 @@ from .candidates import PLAIN, choose, list_candidates, list_tuned_engines
 from .contestants import Contestant, choose_wave, describe_candidate
 from .measuring import measure_contestants
 from .parity import compare_with_replay, count_compared_calls
-from .predictions import StepCost
+from .predictions import Forecast
 from .step_costs import measure_step_cost
 from .trials import ReplayedCalls
 
@@ -116,11 +117,11 @@ def tune(
     with _prepare_compilers(session, contestants), bar:
         _measure_replays(session, contestants)
         bar.update(sum(contestant.folder is None for contestant in contestants))
-        cost = _find_cost(session, contestants, session.fastest[-1])
+        _forecast_all(session, contestants, session.fastest[-1])
         compare_fastest = functools.partial(_compare_fastest, session, contestants)
         finalists = session.fastest
         while True:
-            wave = choose_wave(contestants, cost, num_at_once=session.limits.processes)
+            wave = choose_wave(contestants, num_at_once=session.limits.processes)
             # compilers are processes of their own, beside which this one has nothing else to do
             _compile_all(session, wave, advance=bar.update, meanwhile=compare_fastest)
             if not wave and not any(contestant.is_waiting for contestant in contestants):
@@ -169,15 +170,34 @@ _LACKED_ROOM = "candidates lacked memory or room on the disk: the choice is not 
 
 def _enter_contestants(session: _Session, known_failures: Mapping[str, str]) -> List[Contestant]:
     found = []
-    for number, variant in enumerate(list_candidates(session.graph, session.request, engines=list_tuned_engines())):
-        contestant = Contestant(variant, lay_out(session.graph, variant))
-        if variant.engine == "replay":
-            contestant.executable = build_replay(contestant.graph, replace(session.request, variant=variant))
-        else:
-            contestant.folder = session.folder / str(number)
-            if variant.label in known_failures:
-                contestant.problem = f"{known_failures[variant.label]} (found earlier)"
+    engines = _load_engines()
+    for number, variant in enumerate(list_candidates(session.graph, session.request, engines=engines)):
+        contestant = Contestant(variant, session.graph, engine=engines.get(variant.engine))
         found.append(contestant)
+        if variant.engine != PLAIN.engine:
+            contestant.folder = session.folder / str(number)
+        try:
+            contestant.graph = lay_out(session.graph, variant)
+        except LayoutError as error:
+            contestant.problem = str(error)
+            continue
+        if variant.engine == PLAIN.engine:
+            contestant.executable = build_replay(contestant.graph, replace(session.request, variant=variant))
+        elif variant.label in known_failures:
+            contestant.problem = f"{known_failures[variant.label]} (found earlier)"
+    return found
+
+
+def _load_engines() -> Dict[str, Any]:
+    """Return the engines that tuning tries, but for those that keep nothing on disk."""
+    found: Dict[str, Any] = {}
+    for name in list_tuned_engines():
+        try:
+            engine = load_engine(name)
+        except OptionError:  # its candidate says so, as the engine is loaded to compile it
+            engine = None
+        if engine is None or is_compiling(engine):
+            found[name] = engine
     return found
 
 
@@ -213,15 +233,17 @@ def _compare_fastest(session: _Session, contestants: Sequence[Contestant]) -> No
             contestant.left_out = ""  # perhaps it was, beside one that is out now
 
 
-def _find_cost(session: _Session, contestants: Sequence[Contestant], fastest: Contestant) -> Optional[StepCost]:
-    """Return what the kinds of operators take in the memory format of the fastest replay; None if nobody can tell."""
-    if not any(contestant.is_waiting for contestant in contestants):
-        return None
+def _forecast_all(session: _Session, contestants: Sequence[Contestant], fastest: Contestant) -> None:
+    """Ask engines what they would take, as far as they can tell from the cost of the fastest replay."""
+    waiting = [one for one in contestants if one.is_waiting and hasattr(one.engine, "predict")]
+    if not waiting:
+        return
     try:
-        return measure_step_cost(fastest.graph, session.request, session.trial)
+        cost = measure_step_cost(fastest.graph, session.request, session.trial)
+        for contestant in waiting:
+            contestant.forecast = Forecast.of(contestant.engine.predict(contestant.variant, cost), cost)
     except Exception as error:  # then more is compiled
-        _logger.debug("the cost of the step cannot be measured", exc_info=error)
-        return None
+        _logger.debug("what is not compiled yet cannot be predicted", exc_info=error)
 
 
 # -- compiling --------------------------------------------------------------------------------------------------------
