@@ -1,4 +1,4 @@
-"""What a compiled program takes is predicted from what replay takes for the same kinds of operators.
+"""Predict what a compiled program takes from what replay takes for the same kinds of operators.
 
 Only products and convolutions, by other kernels, the update and the rest, which the compiler fuses, can become faster.
 LSTMs that a program writes out become slower.
@@ -15,7 +15,7 @@ from ...support.interleaved import Interval
 from ..calls.executable import Variant
 from ..compiled.recurrent_cells import MOST_CELLS, count_cells
 from ..contract.step_cost import StepCost
-from .convolution_kernels import find_algorithm
+from .inductor.optional.convolution_kernels import find_algorithm
 
 __all__ = ["predict_seconds"]
 

@@ -1,1 +1,1 @@
-"""What an engine, a chooser of engines and those that ask for one have in common; nothing here compiles or measures."""
+"""The contract between engines, their chooser and those that ask for one; nothing here compiles or measures."""

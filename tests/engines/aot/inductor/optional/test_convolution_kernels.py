@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from porting.engines.aot.convolution_kernels import (
+from porting.engines.aot.inductor.optional.convolution_kernels import (
     Convolution,
     choose_convolution_kernels,
     find_algorithm,
@@ -197,10 +197,10 @@ def test_what_the_kernels_cannot_do_or_what_is_small_is_left_alone(lanes, images
 )
 def test_vectors_of_columns_are_for_few_channels_and_wide_vectors(monkeypatch, images, filters, how, algorithm):
     whole = {"stride": (1, 1), "padding": (1, 1), "dilation": (1, 1), **how, "groups": 1, "lanes": 16}
-    monkeypatch.setattr("porting.engines.aot.convolution_kernels.has_wide_vectors", lambda: True)
+    monkeypatch.setattr("porting.engines.aot.inductor.optional.convolution_kernels.has_wide_vectors", lambda: True)
     assert find_algorithm(images, filters, **whole) == algorithm
 
-    monkeypatch.setattr("porting.engines.aot.convolution_kernels.has_wide_vectors", lambda: False)
+    monkeypatch.setattr("porting.engines.aot.inductor.optional.convolution_kernels.has_wide_vectors", lambda: False)
     assert find_algorithm(images, filters, **whole) != "planar"
 
 

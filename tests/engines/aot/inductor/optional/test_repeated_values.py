@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from porting.engines.aot.repeated_values import is_repeated
+from porting.engines.aot.inductor.optional.repeated_values import is_repeated
 from porting.engines.compiled.call_layout import TensorSpec
 from porting.engines.compiled.programs import Program
 

@@ -11,8 +11,12 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from porting.bench.processes import make_environment
+from porting.engines.aot.inductor.optional.matmul_kernels import (
+    choose_matmul_kernels,
+    find_products,
+    is_faster_by_onednn,
+)
 from porting.engines.aot.library import load_program
-from porting.engines.aot.matmul_kernels import choose_matmul_kernels, find_products, is_faster_by_onednn
 from porting.engines.compiled.call_layout import TensorSpec
 from porting.engines.compiled.program_file import write_program
 from porting.engines.compiled.programs import Program
@@ -95,7 +99,7 @@ _COMPILE = """
 import sys
 from pathlib import Path
 from porting.engines.aot import compiler as aot_compiler
-from porting.engines.aot import matmul_kernels
+from porting.engines.aot.inductor.optional import matmul_kernels
 from porting.engines.compiled.compile_settings import CompileSettings
 
 matmul_kernels.is_faster_by_onednn = lambda product: True

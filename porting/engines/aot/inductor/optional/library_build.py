@@ -23,10 +23,10 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence
 
 import torch
 
-from ...support.bound_process import find_free_memory
-from ...support.process import usable_cores
-from ...torch_insides.exchanged import exchanged
-from ...torch_insides.inductor import (
+from .....support.bound_process import find_free_memory
+from .....support.process import usable_cores
+from .....torch_insides.exchanged import exchanged
+from .....torch_insides.inductor import (
     LIBRARIES,
     AotCodeCompiler,
     CppBuilder,
@@ -34,7 +34,7 @@ from ...torch_insides.inductor import (
     config,
     pick_library_isa,
 )
-from ...torch_insides.programs import ProgramRunner
+from .....torch_insides.programs import ProgramRunner
 
 __all__ = [
     "choose_level_of_calls",

@@ -20,9 +20,10 @@ from typing import Any, Callable, Iterator
 
 import torch
 
-from ...torch_insides.exchanged import exchanged
-from ...torch_insides.inductor import SUMS, CppKernel, KernelGroup
-from .inductor_changes import add_to_header, require_once
+from .....torch_insides.exchanged import exchanged
+from .....torch_insides.inductor import SUMS, CppKernel, KernelGroup
+from ..unwanted import is_wanted
+from ..written_code import add_to_header, require_once
 
 __all__ = ["short_sums"]
 
@@ -69,7 +70,7 @@ def _shorten_chunks(original: Callable[..., str]) -> Callable[..., str]:
         line = original(self, *args, **kwargs)
         variance = _VARIANCE.match(line)
         if variance is not None:
-            return f"{_MOMENTS}{variance[1]}> {variance[2]}"
+            return f"{_MOMENTS}{variance[1]}> {variance[2]}" if is_wanted("moments") else line
         for expected in (_HELPER, _INDUCTORS_CHUNK):
             require_once(expected, line, loses=_LOSS)
         return line.replace(_INDUCTORS_CHUNK, f", {CHUNK}>")

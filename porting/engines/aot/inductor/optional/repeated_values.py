@@ -13,8 +13,8 @@ from typing import Any, Callable, Iterator
 
 import torch
 
-from ...torch_insides.exchanged import exchanged
-from ...torch_insides.inductor import REPEATED_VALUES, GraphLowering, TensorBox
+from .....torch_insides.exchanged import exchanged
+from .....torch_insides.inductor import REPEATED_VALUES, GraphLowering, TensorBox
 
 __all__ = ["is_repeated", "repeated_values_once"]
 

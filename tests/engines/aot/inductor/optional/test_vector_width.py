@@ -7,8 +7,8 @@ import torch
 from torch._inductor import config
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from porting.engines.aot import vector_width
-from porting.engines.aot.vector_width import count_loop_steps, use_better_vectors
+from porting.engines.aot.inductor.optional import vector_width
+from porting.engines.aot.inductor.optional.vector_width import count_loop_steps, use_better_vectors
 
 last = torch.channels_last
 

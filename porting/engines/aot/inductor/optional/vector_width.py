@@ -11,7 +11,7 @@ from typing import Any, Tuple
 
 import torch
 
-from ...torch_insides.inductor import VECTORS, config, pick_vec_isa
+from .....torch_insides.inductor import VECTORS, config, pick_vec_isa
 
 __all__ = ["count_loop_steps", "has_wide_vectors", "use_better_vectors"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...torch_insides.parts import make_missing_error
+from ....torch_insides.parts import make_missing_error
 
 __all__ = ["add_to_header", "require_once"]
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from porting.engines.aot import convolution_operators as operators
-from porting.engines.aot.vector_width import has_wide_vectors
+from porting.engines.aot.inductor.optional import convolution_operators as operators
+from porting.engines.aot.inductor.optional.vector_width import has_wide_vectors
 
 
 def test_results_have_their_channels_innermost_and_torchs_shapes():

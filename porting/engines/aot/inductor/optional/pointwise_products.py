@@ -15,9 +15,9 @@ from typing import Any, Optional
 
 import torch
 
-from ...torch_insides.inductor import force_stride_order
-from ...torch_insides.operators import LINEAR_BY_ONEDNN
-from ..compiled.programs import call_operator
+from .....torch_insides.inductor import force_stride_order
+from .....torch_insides.operators import LINEAR_BY_ONEDNN
+from ....compiled.programs import call_operator
 
 __all__ = ["make_products", "write_filter_gradient", "write_forward", "write_image_gradient"]
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from porting.engines.aot import pointwise_products as products
+from porting.engines.aot.inductor.optional import pointwise_products as products
 
 aten = torch.ops.aten
 REST = ([1, 1], [0, 0], [1, 1], False, [0, 0], 1)

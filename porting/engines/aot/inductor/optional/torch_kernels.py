@@ -12,7 +12,7 @@ from typing import Any, Dict, Iterator
 
 import torch
 
-from ...torch_insides.inductor import (
+from .....torch_insides.inductor import (
     AUTOGRAD,
     CHANNELS_LAST,
     below_autograd,

@@ -13,8 +13,8 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 import torch
 
-from ...support.host_state import use_threads
-from ...torch_insides.inductor import (
+from .....support.host_state import use_threads
+from .....torch_insides.inductor import (
     PRODUCTS,
     FixedLayout,
     LinearUnary,
@@ -23,7 +23,7 @@ from ...torch_insides.inductor import (
     create_output_node,
     lowerings,
 )
-from ...torch_insides.operators import LINEAR_BY_ONEDNN
+from .....torch_insides.operators import LINEAR_BY_ONEDNN
 
 __all__ = ["Product", "choose_matmul_kernels", "find_products", "is_faster_by_onednn", "use_faster_products"]
 

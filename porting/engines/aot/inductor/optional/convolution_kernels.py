@@ -22,8 +22,9 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tu
 
 import torch
 
-from ...support.host_state import use_threads
-from ...torch_insides.inductor import CONVOLUTIONS
+from .....support.host_state import use_threads
+from .....torch_insides.inductor import CONVOLUTIONS
+from ..unwanted import is_wanted
 from . import convolution_operators as operators
 from . import pointwise_products as products
 from .vector_width import has_wide_vectors
@@ -116,7 +117,7 @@ def _read_convolutions(node: torch.fx.Node, lanes: int) -> List[Convolution]:
     elif node.target is aten.convolution_backward.default:
         gradients, images, filters, _bias_sizes, *rest = node.args
         wanted = rest.pop()
-        kinds = [kind for kind, is_wanted in zip(_GRADIENTS, wanted) if is_wanted]
+        kinds = [kind for kind, is_asked_for in zip(_GRADIENTS, wanted) if is_asked_for]
         bias, tensors = None, [gradients, images, filters]
     else:
         return []
@@ -130,7 +131,7 @@ def _read_convolutions(node: torch.fx.Node, lanes: int) -> List[Convolution]:
     of_node = (algorithm, shape, of_filters, tuple(stride), tuple(padding), tuple(dilation), bias is not None)
     # oneDNN is twice as fast as gathering each pixel's gradient from the results that a stride lets it reach
     kinds = kinds if set(stride) == {1} else [kind for kind in kinds if kind != _GRADIENTS[0]]
-    found = [Convolution(kind, *of_node) for kind in kinds] if algorithm else []
+    found = [Convolution(kind, *of_node) for kind in kinds] if algorithm and is_wanted(algorithm) else []
     return [one for one in found if one.num_multiplications >= _MIN_MULTIPLICATIONS[algorithm]]
 
 

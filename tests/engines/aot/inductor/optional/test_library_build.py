@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch._inductor import config
 
-from porting.engines.aot import library_build
-from porting.engines.aot.library_build import choose_level_of_calls, split_kernels, write_calls
+from porting.engines.aot.inductor.optional import library_build
+from porting.engines.aot.inductor.optional.library_build import choose_level_of_calls, split_kernels, write_calls
 
 RUNTIME = Path(torch.__file__).parent / "_inductor" / "codegen" / "aoti_runtime" / "interface.cpp"
 HEADER = "#include <torch/csrc/inductor/aoti_include/cpu.h>\n"

@@ -17,7 +17,8 @@ from tests.engines.compiled_step import results_and_state, step_program
 _COMPILE = """
 import sys
 from pathlib import Path
-from porting.engines.aot import compiler, matmul_kernels
+from porting.engines.aot import compiler
+from porting.engines.aot.inductor.optional import matmul_kernels
 from porting.engines.compiled.compile_settings import CompileSettings
 
 for folder in map(Path, sys.argv[1:]):

@@ -15,8 +15,8 @@ from typing import Any, Callable, Iterator
 
 import torch
 
-from ...torch_insides.exchanged import exchanged
-from ...torch_insides.inductor import (
+from .....torch_insides.exchanged import exchanged
+from .....torch_insides.inductor import (
     GUARDS,
     CppKernel,
     CppVecKernel,
@@ -25,7 +25,7 @@ from ...torch_insides.inductor import (
     ValueRanges,
     virtualized,
 )
-from .inductor_changes import add_to_header, require_once
+from ..written_code import add_to_header, require_once
 
 __all__ = ["guarded_indices"]
 

@@ -17,8 +17,8 @@ from typing import Any, Dict, List, Sequence, Tuple
 
 import torch
 
-from ...support.own_operators import register_operator
-from ...torch_insides.inductor import BaseView, CppTemplate, ExternKernel, FixedLayout, lowerings
+from .....support.own_operators import register_operator
+from .....torch_insides.inductor import BaseView, CppTemplate, ExternKernel, FixedLayout, lowerings
 
 __all__ = ["ALGORITHMS", "convolve", "find_filter_gradient", "find_image_gradient", "install_lowerings"]
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import Any, Callable, Iterator
 
-from ...torch_insides.exchanged import exchanged
-from ...torch_insides.inductor import RENAMES, SchedulerNode
+from .....torch_insides.exchanged import exchanged
+from .....torch_insides.inductor import RENAMES, SchedulerNode
 
 __all__ = ["renamed_loops"]
 
