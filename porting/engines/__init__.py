@@ -2,7 +2,8 @@
 
 Other packages add theirs by an entry point of the group `porting.engines`: a function
 `build(graph, request) -> Executable`. One that also has `compile` and `load` (see `CompilingEngine`) makes executables
-that are kept on disk. All but replay needs rooms that an installation may lack, and that nothing else here imports.
+that are kept on disk. The compilers of this package, and what chooses for "auto", lie in rooms that an installation may
+lack; they are found by their names here.
 """
 
 from __future__ import annotations
@@ -41,10 +42,8 @@ MODES = ("ready", "auto")
 ENTRY_POINTS = "porting.engines"
 """The group in which other packages name their engines."""
 
-# Which rooms an engine needs; one of another package has to be compared with replay.
-_COMPILERS = ("aot", "compiled", "recurrence", "tuning")
-_ROOMS = {"ready": (), "replay": (), "aot": _COMPILERS, "recurrence": _COMPILERS}
-_ROOMS_OF_OTHERS = ("tuning",)
+# Which rooms an engine or a mode needs, if any.
+_ROOMS = {"aot": ("aot", "compiled"), "auto": ("tuning",), "recurrence": ("aot", "compiled", "recurrence")}
 
 REINSTALL = "install the whole package again, as its README says, or let replay run the step: `engine='replay'`"
 """What helps where rooms are missing."""
@@ -65,7 +64,7 @@ def why_not_installed(name: str) -> str:
     >>> why_not_installed("aot")
     ''
     """
-    missing = [f"`{__name__}.{room}`" for room in _ROOMS.get(name, _ROOMS_OF_OTHERS) if not _is_there(room)]
+    missing = [f"`{__name__}.{room}`" for room in _ROOMS.get(name, ()) if not _is_there(room)]
     return f"the compilers are not installed: {', '.join(missing)}" if missing else ""
 
 

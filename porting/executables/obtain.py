@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, 
 
 from .. import executables
 from ..capture import StepGraph
-from ..diagnostics import Finding
-from ..engines import engine_names, load_engine, require_engine, why_not_installed
+from ..diagnostics import Finding, OptionError
+from ..engines import engine_names, load_engine, parity, require_engine, why_not_installed
 from ..engines.calls.executable import BuildRequest, Executable, Variant
 from ..engines.calls.freed_memory import give_back_what_is_freed, keep_freed_memory, return_freed_memory
 from ..engines.calls.memory_format import lay_out
@@ -187,8 +187,10 @@ class _Search:
         return find_trusted_folder(self.cache_dir, self._add_finding)
 
     def _add_finding(self, finding: Finding) -> None:
-        self.findings.append(finding)
-        self.report(finding)
+        # what is looked for twice is told once
+        if finding not in self.findings:
+            self.findings.append(finding)
+            self.report(finding)
 
     # -- what is there already ---------------------------------------------------------------------------------------
 
@@ -237,7 +239,9 @@ class _Search:
                 executable = self._load_programs(variant, graph, entry.folder)
             except Exception as error:
                 entry.close()
-                if is_lasting(error):
+                # where another one can be chosen, it takes the place of one whose engine is gone
+                self.replaces = isinstance(error, OptionError)
+                if is_lasting(error) and not self.replaces:
                     what = f"cannot be loaded: {type(error).__name__}: {error}"
                     message = f"the executable {entry.digest[:8]} on disk {what}"
                     self._add_finding(Finding("E005", message=message, notes="it is removed and counts as missing"))
@@ -319,13 +323,13 @@ class _Search:
         try:
             with executables.temporary_folder() as (folder, leave_to):
                 executable = self._compile_programs(variant, folder / "programs")
-                parity = load_chooser().compare_with_replay(
+                agreement = parity.compare_with_replay(
                     executable, self.graph, graph=self.graph, request=self.request, trial=self.make_trial()
                 )
-                if not parity.holds:
-                    self._add_finding(parity_finding(variant, parity.difference))
+                if not agreement.holds:
+                    self._add_finding(parity_finding(variant, agreement.difference))
                     if is_kept:
-                        reason = f"it computes something else: {parity.difference}"
+                        reason = f"it computes something else: {agreement.difference}"
                         self.store.failures.note(key, variant.label, reason)
                     return None
                 self._add_seconds("compile", began)

@@ -10,7 +10,7 @@ import pytest
 
 import porting.engines
 from porting.diagnostics import OptionError
-from porting.engines import ENGINES, MODES, engine_names, load_engine, require_engine
+from porting.engines import ENGINES, MODES, engine_names, load_engine, require_engine, why_not_installed
 
 
 @pytest.fixture
@@ -58,13 +58,19 @@ def lacks_rooms(monkeypatch):
     return lacks_rooms
 
 
-@pytest.mark.parametrize("room", ["aot", "compiled", "recurrence", "tuning"])
-def test_a_compiling_engine_needs_all_rooms_of_the_compilers(lacks_rooms, room):
+@pytest.mark.parametrize("room", ["aot", "compiled"])
+def test_a_compiling_engine_needs_the_rooms_of_the_compilers(lacks_rooms, room):
     lacks_rooms(room)
 
     assert engine_names() == ["replay"]
     with pytest.raises(OptionError, match=f"`aot` cannot be used: .* not installed: `porting.engines.{room}`"):
         require_engine("aot")
+
+
+def test_to_choose_takes_the_tuner(lacks_rooms):
+    lacks_rooms("tuning")
+
+    assert why_not_installed("auto") == "the compilers are not installed: `porting.engines.tuning`"
 
 
 def test_replay_and_the_modes_need_no_compiler(lacks_rooms):
@@ -74,15 +80,11 @@ def test_replay_and_the_modes_need_no_compiler(lacks_rooms):
         require_engine(name)
 
 
-def test_an_engine_of_another_package_needs_to_be_compared(foreign, lacks_rooms):
+def test_an_engine_of_another_package_needs_none_of_this_one(foreign, lacks_rooms):
     foreign("os.path:join")
-    lacks_rooms("aot", "compiled", "recurrence")
-    assert "theirs" in engine_names()
+    lacks_rooms("aot", "compiled", "recurrence", "tuning")
 
-    lacks_rooms("tuning")
-
-    with pytest.raises(OptionError, match="not installed"):
-        load_engine("theirs")
+    assert engine_names() == ["replay", "theirs"]
 
 
 def test_a_folder_of_caches_alone_is_no_room(tmp_path, monkeypatch):

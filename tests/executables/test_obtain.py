@@ -123,17 +123,30 @@ def test_ready_needs_no_compiler(tmp_path):
 
 
 @pytest.mark.parametrize("engine", ["auto", "ready"])
-def test_an_executable_stays_where_its_engine_is_not_installed(
+def test_an_executable_stays_where_neither_its_engine_nor_a_chooser_is_installed(
     step, tmp_path, interpreted_engine, engine, always_fastest, monkeypatch
 ):
     step.obtain("auto", tmp_path)
 
     with monkeypatch.context() as patch:
+        patch.setattr("porting.engines.read_entry_points", lambda _group: {})
         patch.setattr("porting.engines._is_there", lambda _room: False)
         without = Step().obtain(engine, tmp_path)
 
     assert (without.origin, codes(without)) == ("replay", ["E015"])
     assert Step().obtain(engine, tmp_path).origin == "hit"
+
+
+def test_another_executable_is_chosen_where_the_engine_of_the_last_one_is_gone(
+    step, tmp_path, interpreted_engine, always_fastest, monkeypatch
+):
+    step.obtain("auto", tmp_path)
+    monkeypatch.setattr("porting.engines.read_entry_points", lambda _group: {})
+
+    without = Step().obtain("auto", tmp_path)
+
+    assert (without.variant.engine, codes(without)) == ("replay", ["E015"])
+    assert Step().obtain("auto", tmp_path).origin == "hit"
 
 
 @pytest.mark.parametrize("waits", [True, False])

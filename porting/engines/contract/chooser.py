@@ -1,4 +1,4 @@
-"""A `Chooser` finds the fastest engine of a step, or says whether one that was asked for by name agrees with replay.
+"""A `Chooser` finds the fastest executable of a step.
 
 The one of this package is `porting.engines.tuning`, which is found by its name: where it is not installed, and the
 compilers with it, every step is replayed.
@@ -19,25 +19,7 @@ if TYPE_CHECKING:
     from .report import TuningReport
     from .trial import Trial
 
-__all__ = ["Chooser", "Parity", "Tuned", "load_chooser"]
-
-
-@dataclass(frozen=True)
-class Parity:
-    """Whether a candidate agrees with replay; `difference` names the first tensor that does not, in a sentence.
-
-    `worst` is the largest relative difference of all tensors that were compared, but for those that were found to be
-    nothing but rounding.
-    """
-
-    difference: str = ""
-    worst: float = 0.0
-    num_calls: int = 0
-
-    @property
-    def holds(self) -> bool:
-        """Whether nothing differs by more than rounding explains."""
-        return not self.difference
+__all__ = ["Chooser", "Tuned", "load_chooser"]
 
 
 @dataclass(frozen=True)
@@ -51,7 +33,7 @@ class Tuned:
 
 
 class Chooser(Protocol):
-    """What obtaining an executable needs besides replay, the store and the engines."""
+    """What "auto" needs besides replay, the store and the engines."""
 
     def tune(
         self,
@@ -70,17 +52,6 @@ class Chooser(Protocol):
         `folder` is empty and gets what is compiled. Candidates in `known_failures` (by label, with the reason) are not
         tried; `note_failure` gets the label and the reason of each new one.
         """
-
-    def compare_with_replay(
-        self,
-        executable: Executable,
-        laid_out_graph: StepGraph,
-        *,
-        graph: StepGraph,
-        request: BuildRequest,
-        trial: Trial,
-    ) -> Parity:
-        """Compare `executable`, whose state is that of `laid_out_graph`, with plain replay of `graph` on `trial`."""
 
 
 def load_chooser() -> Chooser:

@@ -5,6 +5,8 @@ Engines of other packages may raise errors of their own, which are told by their
 
 from __future__ import annotations
 
+from typing import Sequence
+
 from ...diagnostics import Finding, OptionError
 from .. import REINSTALL
 from ..calls.executable import BuildRequest, Variant
@@ -67,7 +69,7 @@ def failure_finding(variant: Variant, error: Exception) -> Finding:
     for time that was up, E001 for all else.
     """
     if isinstance(error, OptionError):
-        return missing_finding(str(error.finding.message))
+        return missing_finding(str(error.finding.message), help=error.finding.help)
     reason = failure_reason(error)
     # Told by their attributes: an engine of another package may bring its own classes.
     if getattr(error, "reason", "") and not hasattr(error, "kind"):
@@ -98,12 +100,12 @@ def failure_reason(error: BaseException) -> str:
 
 
 def is_lasting(error: BaseException) -> bool:
-    """Tell whether the next attempt would fail the same way: not where it lacked memory, room on the disk or an engine.
+    """Tell whether the next attempt would fail the same way: not where this one lacked memory or room on the disk.
 
     >>> is_lasting(ValueError("no such operator")), is_lasting(MemoryError())
     (True, False)
     """
-    if isinstance(error, (MemoryError, OSError, OptionError)) or getattr(error, "kind", "") in ("memory", "space"):
+    if isinstance(error, (MemoryError, OSError)) or getattr(error, "kind", "") in ("memory", "space"):
         return False
     return "allocate memory" not in str(error)
 
@@ -113,9 +115,9 @@ def replay_finding(reason: str) -> Finding:
     return Finding("E003", message=f"the step is not compiled but replayed: {reason}")
 
 
-def missing_finding(reason: str) -> Finding:
+def missing_finding(reason: str, *, help: Sequence[str] = (REINSTALL,)) -> Finding:
     """Return the finding E015 about a step that is replayed because an engine is not installed."""
-    return Finding("E015", message=f"the step is replayed: {reason}", help=REINSTALL)
+    return Finding("E015", message=f"the step is replayed: {reason}", help=help)
 
 
 def parity_finding(variant: Variant, difference: str) -> Finding:

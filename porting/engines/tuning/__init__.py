@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from porting.support.late_names import read_late_names
 
 if TYPE_CHECKING:  # `as` makes a name public
-    from porting.engines.tuning.parity import compare_with_replay as compare_with_replay
     from porting.engines.tuning.tuner import tune as tune
 
 __all__, __getattr__, __dir__ = read_late_names(globals())

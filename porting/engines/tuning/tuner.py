@@ -34,14 +34,14 @@ from ..contract.failures import failure_finding, failure_reason, is_lasting, par
 from ..contract.limits import CompileLimits, TuningLimits
 from ..contract.report import TuningReport
 from ..contract.trial import Trial
+from ..parity.comparison import compare_with_replay, count_compared_calls
+from ..parity.replayed_calls import ReplayedCalls
 from ..replay.replay import build_replay
 from .candidates import PLAIN, choose, list_candidates, list_tuned_engines
 from .contestants import Contestant, choose_wave, describe_candidate
 from .measuring import measure_contestants
-from .parity import compare_with_replay, count_compared_calls
 from .predictions import Forecast
 from .step_costs import measure_step_cost
-from .trials import ReplayedCalls
 
 __all__ = ["tune"]
 
@@ -356,7 +356,7 @@ def _load_and_compare(session: _Session, contestant: Contestant) -> None:
             engine = load_engine(contestant.variant.engine)
             request = replace(session.request, variant=contestant.variant)
             contestant.executable = engine.load(contestant.graph, request, contestant.folder)
-        parity = compare_with_replay(
+        agreement = compare_with_replay(
             contestant.executable,
             contestant.graph,
             graph=session.graph,
@@ -367,11 +367,11 @@ def _load_and_compare(session: _Session, contestant: Contestant) -> None:
     except Exception as error:
         _give_up(session, contestant, error)
         return
-    contestant.worst = parity.worst
-    if not parity.holds:
-        contestant.problem = f"it computes something else: {parity.difference}"
+    contestant.worst = agreement.worst
+    if not agreement.holds:
+        contestant.problem = f"it computes something else: {agreement.difference}"
         session.note_failure(contestant.variant.label, contestant.problem)
-        session.report(parity_finding(contestant.variant, parity.difference))
+        session.report(parity_finding(contestant.variant, agreement.difference))
 
 
 # -- measuring --------------------------------------------------------------------------------------------------------

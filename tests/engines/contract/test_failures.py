@@ -51,9 +51,7 @@ def test_a_reason_is_one_line(error, reason):
     assert failure_reason(error) == reason
 
 
-@pytest.mark.parametrize(
-    "error", [MemoryError(), OSError(28, "full"), CompileFailure("space", "the disk is full"), OptionError.of("P004")]
-)
+@pytest.mark.parametrize("error", [MemoryError(), OSError(28, "full"), CompileFailure("space", "the disk is full")])
 def test_what_was_lacking_may_be_there_next_time(error):
     assert not is_lasting(error)
 

@@ -10,6 +10,7 @@ makes of a gradient that is nothing but rounding is not compared.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Dict, Mapping, NamedTuple, Optional, Tuple
 
 import torch
@@ -19,11 +20,28 @@ from ...capture.plain_values import dtype_name
 from ...comparison.noise import NOTHING, UNDECIDED, Noise
 from ...comparison.tensors import distance_of, have_same_specials, largest_magnitude
 from ..calls.executable import BuildRequest, Executable, make_empty_state
-from ..contract.chooser import Parity
 from ..contract.trial import Trial
-from .trials import SLOT, WEIGHT, Key, ReplayedCalls, collect_all
+from .replayed_calls import SLOT, WEIGHT, Key, ReplayedCalls, collect_all
 
-__all__ = ["compare_with_replay", "count_compared_calls", "find_working_type"]
+__all__ = ["Parity", "compare_with_replay", "count_compared_calls", "find_working_type"]
+
+
+@dataclass(frozen=True)
+class Parity:
+    """Whether a candidate agrees with replay; `difference` names the first tensor that does not, in a sentence.
+
+    `worst` is the largest relative difference of all tensors that were compared, but for those that were found to be
+    nothing but rounding.
+    """
+
+    difference: str = ""
+    worst: float = 0.0
+    num_calls: int = 0
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing differs by more than rounding explains."""
+        return not self.difference
 
 
 class _Tolerances(NamedTuple):

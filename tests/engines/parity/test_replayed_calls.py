@@ -10,8 +10,8 @@ from porting.capture import capture_step
 from porting.engines.calls.call_plan import CallPlan
 from porting.engines.calls.executable import BuildRequest, make_empty_state
 from porting.engines.contract.trial import Trial
+from porting.engines.parity.replayed_calls import ReplayedCalls
 from porting.engines.replay.replay import ReplayExecutable
-from porting.engines.tuning.trials import ReplayedCalls
 from porting.host_tensors import host_tensors
 
 
@@ -52,7 +52,7 @@ def test_calls_that_ran_ahead_are_what_is_found(make_calls, monkeypatch):
 
 
 def test_nothing_runs_ahead_that_cannot_be_kept(make_calls, monkeypatch):
-    monkeypatch.setattr("porting.engines.tuning.trials._MOST_KEPT_BYTES", 0)
+    monkeypatch.setattr("porting.engines.parity.replayed_calls._MOST_KEPT_BYTES", 0)
     num_runs = []
     run = ReplayExecutable.run
     monkeypatch.setattr(ReplayExecutable, "run", lambda *args, **kwargs: num_runs.append(1) or run(*args, **kwargs))

@@ -15,11 +15,11 @@ from porting.engines.calls.call_plan import CallPlan
 from porting.engines.calls.executable import BuildRequest, Variant
 from porting.engines.calls.memory_format import put_channels_last
 from porting.engines.contract.trial import Trial
+from porting.engines.parity import comparison as parity_module
+from porting.engines.parity import replayed_calls as trials_module
+from porting.engines.parity.comparison import compare_with_replay, find_working_type
+from porting.engines.parity.replayed_calls import ReplayedCalls
 from porting.engines.replay.replay import ReplayExecutable
-from porting.engines.tuning import parity as parity_module
-from porting.engines.tuning import trials as trials_module
-from porting.engines.tuning.parity import compare_with_replay, find_working_type
-from porting.engines.tuning.trials import ReplayedCalls
 from porting.host_tensors import host_tensors
 
 # replay rounds otherwise where vectors are shorter
