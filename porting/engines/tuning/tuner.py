@@ -240,10 +240,14 @@ def _forecast_all(session: _Session, contestants: Sequence[Contestant], fastest:
         return
     try:
         cost = measure_step_cost(fastest.graph, session.request, session.trial)
-        for contestant in waiting:
-            contestant.forecast = Forecast.of(contestant.engine.predict(contestant.variant, cost), cost)
     except Exception as error:  # then more is compiled
-        _logger.debug("what is not compiled yet cannot be predicted", exc_info=error)
+        _logger.debug("the cost of the step cannot be measured", exc_info=error)
+        return
+    for contestant in waiting:
+        try:
+            contestant.forecast = Forecast.of(contestant.engine.predict(contestant.variant, cost), cost)
+        except Exception as error:  # others may know better
+            _logger.debug("%s cannot be predicted", contestant.variant.label, exc_info=error)
 
 
 # -- compiling --------------------------------------------------------------------------------------------------------
