@@ -276,7 +276,7 @@ CHANNELS_LAST = """
 import torch
 from torch import nn
 from porting.capture import capture_step
-from porting.engines.tuning.memory_format import put_channels_last
+from porting.engines.calls.memory_format import put_channels_last
 
 model = nn.Sequential(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 2, 1))
 graph = capture_step(model, [torch.ones(2, 2, 8, 8)], mode="inference")

@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.dump_graph, path if path.is_file() else Path(arguments.step.rpartition(":")[0] or path)
     )
     # the compiler and its engines are loaded only once the step is known to be right
-    from porting.engines.tuning.limits import TuningLimits
+    from porting.engines.contract.limits import TuningLimits
     from porting.exports.compiling import compile_step
 
     obtained = compile_step(

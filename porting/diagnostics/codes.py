@@ -226,6 +226,7 @@ _TABLE: Tuple[Tuple[str, ...], ...] = (
     ("E012", "engine-not-sought", "no faster engine was looked for", "note"),
     ("E013", "torch-part-missing", "this torch lacks a part that is used", "warning"),
     ("E014", "untested-torch", "this torch is newer than any that was tested", "note"),
+    ("E015", "compilers-not-installed", "the compilers are not installed, and the step is replayed", "note"),
     ("E020", "unknown-target", "there is no such target"),
     ("E021", "target-failed", "loading the target failed"),
     ("E022", "incomplete-target", "the target gives no model with a batch"),

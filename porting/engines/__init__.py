@@ -2,19 +2,30 @@
 
 Other packages add theirs by an entry point of the group `porting.engines`: a function
 `build(graph, request) -> Executable`. One that also has `compile` and `load` (see `CompilingEngine`) makes executables
-that are kept on disk.
+that are kept on disk. The compilers of this package, and what chooses for "auto", lie in rooms that an installation may
+lack; they are found by their names here.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.util import find_spec
 from types import MappingProxyType
 from typing import Any, Dict, List, Mapping
 
 from ..diagnostics import OptionError
 from ..support.entry_points import read_entry_points
 
-__all__ = ["ENGINES", "ENTRY_POINTS", "MODES", "engine_names", "load_engine", "require_engine"]
+__all__ = [
+    "ENGINES",
+    "ENTRY_POINTS",
+    "MODES",
+    "REINSTALL",
+    "engine_names",
+    "load_engine",
+    "require_engine",
+    "why_not_installed",
+]
 
 ENGINES: Mapping[str, str] = MappingProxyType(
     {
@@ -31,27 +42,53 @@ MODES = ("ready", "auto")
 ENTRY_POINTS = "porting.engines"
 """The group in which other packages name their engines."""
 
+# Which rooms an engine or a mode needs, if any.
+_ROOMS = {"aot": ("aot", "compiled"), "auto": ("tuning",), "recurrence": ("aot", "compiled", "recurrence")}
+
+REINSTALL = "install the whole package again, as its README says, or let replay run the step: `engine='replay'`"
+"""What helps where rooms are missing."""
+
 
 def engine_names() -> List[str]:
-    """Return the names of all engines, this package's and others'; none is imported.
+    """Return the names of all engines that can be used, this package's and others'; none is imported.
 
     >>> {"aot", "replay"} <= set(engine_names())
     True
     """
-    return sorted({*ENGINES, *_list_foreign()})
+    return sorted(name for name in {*ENGINES, *_list_foreign()} if not why_not_installed(name))
+
+
+def why_not_installed(name: str) -> str:
+    """Return why an engine or a mode cannot be used in this installation; empty where it can, and nothing is imported.
+
+    >>> why_not_installed("aot")
+    ''
+    """
+    missing = [f"`{__name__}.{room}`" for room in _ROOMS.get(name, ()) if not _is_there(room)]
+    return f"the compilers are not installed: {', '.join(missing)}" if missing else ""
+
+
+def _is_there(room: str) -> bool:
+    # an empty folder, or one of caches alone, has no origin
+    spec = find_spec(f"{__name__}.{room}")
+    return spec is not None and spec.origin is not None
 
 
 def require_engine(name: str, *, source: str = "") -> None:
-    """Raise OptionError P004 for a name that is neither an engine nor one of `MODES`; nothing is imported.
+    """Raise OptionError P004 for a name that is no engine of this installation, nor a mode; nothing is imported.
 
     `source` says where the name comes from, for the message.
     """
+    origin = f" ({source})" if source else ""
     if name not in MODES and name not in ENGINES and name not in _list_foreign():
         raise OptionError.of(
             "P004",
-            message=f"there is no engine called `{name}`" + (f" ({source})" if source else ""),
+            message=f"there is no engine called `{name}`{origin}",
             help=f"use one of: {', '.join((*MODES, *engine_names()))}",
         )
+    reason = "" if name in MODES else why_not_installed(name)
+    if reason:
+        raise OptionError.of("P004", message=f"the engine `{name}` cannot be used{origin}: {reason}", help=REINSTALL)
 
 
 def load_engine(name: str) -> Any:

@@ -23,7 +23,7 @@ from ..capture import StepGraph
 from ..diagnostics import Finding, PortingError
 from ..engines.calls.device_state import DeviceState
 from ..engines.calls.executable import BuildRequest
-from ..engines.tuning.limits import TuningLimits
+from ..engines.contract.limits import TuningLimits
 from ..support.bound_process import BoundProcess, find_free_memory
 from ..support.process import usable_cores
 

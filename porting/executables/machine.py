@@ -109,7 +109,7 @@ def list_compiler_settings() -> Dict[str, str]:
     return {
         name: value
         for name, value in sorted(os.environ.items())
-        if name in ("CXX", "CXXFLAGS", "ATEN_CPU_CAPABILITY")
+        if name in ("CXX", "CXXFLAGS", "ATEN_CPU_CAPABILITY", "PORTING_LEAVE_OUT")
         or (name.startswith("TORCHINDUCTOR_") and not _HARMLESS.search(name))
     }
 

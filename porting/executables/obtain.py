@@ -17,24 +17,34 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, 
 
 from .. import executables
 from ..capture import StepGraph
-from ..diagnostics import Finding
-from ..engines import engine_names, load_engine, require_engine, tuning
+from ..diagnostics import Finding, OptionError
+from ..engines import engine_names, load_engine, parity, require_engine, why_not_installed
 from ..engines.calls.executable import BuildRequest, Executable, Variant
 from ..engines.calls.freed_memory import give_back_what_is_freed, keep_freed_memory, return_freed_memory
-from ..engines.compiled.compile_settings import CompileFailure, CompileLimits
-from ..engines.compiled.engine import is_compiling
-from ..engines.compiled.findings import failure_finding, failure_reason, is_lasting, parity_finding, replay_finding
-from ..engines.compiled.why_replay import NotCompilable, why_not_tuned
+from ..engines.calls.memory_format import lay_out
+from ..engines.contract.chooser import load_chooser
+from ..engines.contract.engine import is_compiling
+from ..engines.contract.failures import (
+    CompileFailure,
+    NotCompilable,
+    failure_finding,
+    failure_reason,
+    is_lasting,
+    missing_finding,
+    parity_finding,
+    replay_finding,
+    why_not_tuned,
+)
+from ..engines.contract.limits import CompileLimits, TuningLimits
+from ..engines.contract.report import TuningReport
 from ..engines.recompute.recomputation import recomputes
 from ..engines.replay.replay import build_replay
-from ..engines.tuning.limits import TuningLimits
 from .background import BackgroundTuning
 from .settings import PROGRAMS, read_max_cache_bytes
 from .trust import find_trusted_folder
 
 if TYPE_CHECKING:
-    from ..engines.tuning.report import TuningReport
-    from ..engines.tuning.trials import Trial
+    from ..engines.contract.trial import Trial
     from .identity import ExecutableKey
     from .store import ExecutableStore
 
@@ -127,23 +137,30 @@ class _Search:
     def run(self, waits: bool) -> Obtained:
         """Go the way that the engine's name asks for."""
         reason = why_not_tuned(self.request)
+        missing = why_not_installed(self.engine)
         background: Optional[BackgroundTuning] = None
         if reason or self.engine == "replay":
             if self.engine not in ("ready", "replay"):
                 self._add_finding(replay_finding(reason))
             found = None
-        elif self.engine == "ready":
+        elif self.engine == "ready" or missing or not waits and self.engine == "auto":
             found = self._find_ready()
-        elif self.engine == "auto" and not waits:
-            found = self._find_ready()
-            background = self._prepare_background() if found is None else None
+            if found is None and self.engine == "auto":
+                background = self._prepare_background(missing)
         else:
             found = self._find_or_make()
         if found is not None:
             return found
         return self._describe_result(build_replay(self.graph, self.request), self.graph, background=background)
 
-    def _prepare_background(self) -> BackgroundTuning:
+    def _prepare_background(self, missing: str) -> Optional[BackgroundTuning]:
+        """Return what looks for a faster engine later; nothing where what it needs is `missing`."""
+        if missing:
+            # unless an executable on disk has told
+            if "E015" not in [finding.code for finding in self.findings]:
+                self._add_finding(missing_finding(missing))
+            return None
+
         def find() -> Optional[Obtained]:
             # the step is the same, and so is its key; what was found out about replay is no news
             self.findings, self.seconds = [], {}
@@ -170,8 +187,10 @@ class _Search:
         return find_trusted_folder(self.cache_dir, self._add_finding)
 
     def _add_finding(self, finding: Finding) -> None:
-        self.findings.append(finding)
-        self.report(finding)
+        # what is looked for twice is told once
+        if finding not in self.findings:
+            self.findings.append(finding)
+            self.report(finding)
 
     # -- what is there already ---------------------------------------------------------------------------------------
 
@@ -211,16 +230,18 @@ class _Search:
             try:
                 variant = Variant(**entry.manifest.content["choice"])
                 kept = entry.manifest.content.get("tuning")
-                measured = None if kept is None else tuning.TuningReport.from_dict(kept)
+                measured = None if kept is None else TuningReport.from_dict(kept)
                 limit = None if measured is None else measured.limit_seconds
                 if not is_final and limit is not None and self.limits.seconds > limit:
                     self.replaces = True
                     return None
-                graph = tuning.lay_out(self.graph, variant)
+                graph = lay_out(self.graph, variant)
                 executable = self._load_programs(variant, graph, entry.folder)
             except Exception as error:
                 entry.close()
-                if is_lasting(error):
+                # where another one can be chosen, it takes the place of one whose engine is gone
+                self.replaces = isinstance(error, OptionError)
+                if is_lasting(error) and not self.replaces:
                     what = f"cannot be loaded: {type(error).__name__}: {error}"
                     message = f"the executable {entry.digest[:8]} on disk {what}"
                     self._add_finding(Finding("E005", message=message, notes="it is removed and counts as missing"))
@@ -269,7 +290,7 @@ class _Search:
     def _make_by_tuning(self, key: ExecutableKey) -> Obtained:
         began = time.perf_counter()
         with executables.temporary_folder() as (folder, leave_to):
-            tuned = tuning.tune(
+            tuned = load_chooser().tune(
                 self.graph,
                 self.request,
                 self.make_trial(),
@@ -302,13 +323,13 @@ class _Search:
         try:
             with executables.temporary_folder() as (folder, leave_to):
                 executable = self._compile_programs(variant, folder / "programs")
-                parity = tuning.compare_with_replay(
+                agreement = parity.compare_with_replay(
                     executable, self.graph, graph=self.graph, request=self.request, trial=self.make_trial()
                 )
-                if not parity.holds:
-                    self._add_finding(parity_finding(variant, parity.difference))
+                if not agreement.holds:
+                    self._add_finding(parity_finding(variant, agreement.difference))
                     if is_kept:
-                        reason = f"it computes something else: {parity.difference}"
+                        reason = f"it computes something else: {agreement.difference}"
                         self.store.failures.note(key, variant.label, reason)
                     return None
                 self._add_seconds("compile", began)

@@ -13,9 +13,9 @@ from typing import Any, Callable, Dict, Mapping, Optional, Union
 import torch
 
 from ..diagnostics import ExecutableError, Finding
+from ..engines.contract.limits import TuningLimits
+from ..engines.contract.trial import Trial
 from ..engines.recompute.recomputation import order_computation
-from ..engines.tuning.limits import TuningLimits
-from ..engines.tuning.trials import Trial
 from ..executables.background import STEP
 from ..executables.exported_step import ExportedStep, load_step
 from ..executables.obtain import Obtained, obtain_executable

@@ -116,6 +116,7 @@ def test_only_a_few_codes_are_not_errors():
         "E012",
         "E013",
         "E014",
+        "E015",
         "K003",
         "K004",
         "K005",

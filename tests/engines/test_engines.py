@@ -10,7 +10,7 @@ import pytest
 
 import porting.engines
 from porting.diagnostics import OptionError
-from porting.engines import ENGINES, MODES, engine_names, load_engine, require_engine
+from porting.engines import ENGINES, MODES, engine_names, load_engine, require_engine, why_not_installed
 
 
 @pytest.fixture
@@ -46,6 +46,52 @@ def test_the_message_says_where_the_name_comes_from():
 @pytest.mark.parametrize("name", [*MODES, *ENGINES])
 def test_modes_and_engines_are_known(name):
     require_engine(name)
+
+
+@pytest.fixture
+def lacks_rooms(monkeypatch):
+    """Return a function that makes an installation without some of the rooms."""
+
+    def lacks_rooms(*rooms):
+        monkeypatch.setattr(porting.engines, "_is_there", lambda room: room not in rooms)
+
+    return lacks_rooms
+
+
+@pytest.mark.parametrize("room", ["aot", "compiled"])
+def test_a_compiling_engine_needs_the_rooms_of_the_compilers(lacks_rooms, room):
+    lacks_rooms(room)
+
+    assert engine_names() == ["replay"]
+    with pytest.raises(OptionError, match=f"`aot` cannot be used: .* not installed: `porting.engines.{room}`"):
+        require_engine("aot")
+
+
+def test_to_choose_takes_the_tuner(lacks_rooms):
+    lacks_rooms("tuning")
+
+    assert why_not_installed("auto") == "the compilers are not installed: `porting.engines.tuning`"
+
+
+def test_replay_and_the_modes_need_no_compiler(lacks_rooms):
+    lacks_rooms("aot", "compiled", "recurrence", "tuning")
+
+    for name in ("replay", *MODES):
+        require_engine(name)
+
+
+def test_an_engine_of_another_package_needs_none_of_this_one(foreign, lacks_rooms):
+    foreign("os.path:join")
+    lacks_rooms("aot", "compiled", "recurrence", "tuning")
+
+    assert engine_names() == ["replay", "theirs"]
+
+
+def test_a_folder_of_caches_alone_is_no_room(tmp_path, monkeypatch):
+    (tmp_path / "left" / "__pycache__").mkdir(parents=True)
+    monkeypatch.setattr(porting.engines, "__path__", [str(tmp_path)])
+
+    assert not porting.engines._is_there("left")
 
 
 def test_a_mode_is_no_engine():

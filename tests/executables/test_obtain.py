@@ -22,10 +22,10 @@ from porting.engines.calls.device_state import DeviceState
 from porting.engines.calls.executable import BuildRequest, Variant
 from porting.engines.calls.group_settings import GroupSettings, OptimizerKind
 from porting.engines.calls.step_anchors import StepObserver
-from porting.engines.compiled.compile_settings import CompileFailure
+from porting.engines.contract.failures import CompileFailure
+from porting.engines.contract.limits import TuningLimits
+from porting.engines.contract.trial import Trial
 from porting.engines.replay.replay import ReplayExecutable
-from porting.engines.tuning.limits import TuningLimits
-from porting.engines.tuning.trials import Trial
 from porting.executables.obtain import obtain_executable
 from porting.host_tensors import host_tensors
 
@@ -120,6 +120,42 @@ def test_ready_needs_no_compiler(tmp_path):
     result = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, check=True, text=True)
 
     assert result.stdout.endswith("False False\n")
+
+
+@pytest.mark.parametrize("engine", ["auto", "ready"])
+def test_an_executable_stays_where_neither_its_engine_nor_a_chooser_is_installed(
+    step, tmp_path, interpreted_engine, engine, always_fastest, monkeypatch
+):
+    step.obtain("auto", tmp_path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("porting.engines.read_entry_points", lambda _group: {})
+        patch.setattr("porting.engines._is_there", lambda _room: False)
+        without = Step().obtain(engine, tmp_path)
+
+    assert (without.origin, codes(without)) == ("replay", ["E015"])
+    assert Step().obtain(engine, tmp_path).origin == "hit"
+
+
+def test_another_executable_is_chosen_where_the_engine_of_the_last_one_is_gone(
+    step, tmp_path, interpreted_engine, always_fastest, monkeypatch
+):
+    step.obtain("auto", tmp_path)
+    monkeypatch.setattr("porting.engines.read_entry_points", lambda _group: {})
+
+    without = Step().obtain("auto", tmp_path)
+
+    assert (without.variant.engine, codes(without)) == ("replay", ["E015"])
+    assert Step().obtain("auto", tmp_path).origin == "hit"
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_auto_replays_and_says_so_where_no_compiler_is_installed(step, tmp_path, monkeypatch, waits):
+    monkeypatch.setattr("porting.engines._is_there", lambda _room: False)
+
+    obtained = step.obtain("auto", tmp_path, waits=waits)
+
+    assert (obtained.origin, obtained.background, codes(obtained)) == ("replay", None, ["E015"])
 
 
 # -- by name ----------------------------------------------------------------------------------------------------------

@@ -12,8 +12,9 @@ import torch
 
 from porting.engines.aot.compile_process import compile_in_child
 from porting.engines.aot.library import LEFT_OUT, RUNNER, load_program
-from porting.engines.compiled.compile_settings import CompileFailure, CompileSettings
+from porting.engines.compiled.compile_settings import CompileSettings
 from porting.engines.compiled.program_file import write_program
+from porting.engines.contract.failures import CompileFailure
 from porting.torch_insides import inductor, parts
 from porting.torch_insides.parts import MissingPart, Parts
 from tests.engines.compiled_step import results_and_state, step_program

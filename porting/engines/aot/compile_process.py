@@ -17,7 +17,9 @@ from typing import Any, Callable, Dict, Mapping, Optional
 
 from ...support.atomic_files import write_atomically
 from ...support.bound_process import BoundProcess, find_free_memory
-from ..compiled.compile_settings import CompileFailure, CompileLimits, CompileSettings, choose_cpp_compiler
+from ..compiled.compile_settings import CompileSettings, choose_cpp_compiler
+from ..contract.failures import CompileFailure
+from ..contract.limits import CompileLimits
 
 __all__ = ["CompilerProcess", "compile_in_child", "compile_job"]
 

@@ -1,63 +1,46 @@
 """Programs as shared libraries: what the engine `aot` does in the process that compiles.
 
-What was measured and is used here (mushroom MLP, one thread, seconds of the C++ compiler): the tests of each
-instruction set that Inductor compiles cost 7, answered from the compiler's flags 0.1; debug information costs 1 and
-makes the library four times as large; checks of the arguments, which `LoadedProgram` does, cost 0.5 and grow with the
-number of parameters; torch's runtime of a program 5 (`library_build`). Stacks of the traces that Inductor makes take a
-third of their time.
-One process for several programs would save the loading for all but the first, and there is seldom a second. Stack
-allocation, memory planning and fused multiply-add change nothing measurable.
+The changes to Inductor that need no program beforehand are tables here. Debug information would cost a second and make
+the library four times as large; the stacks of the traces that Inductor makes take a third of their time. One process
+for several programs would save the loading for all but the first, and there is seldom a second. Stack allocation,
+memory planning and fused multiply-add change nothing measurable.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-import os
 import shutil
-import subprocess
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Callable, ContextManager, Iterator, List, Tuple
+from typing import Any, Callable, ContextManager, List, Mapping, Tuple
 
 import torch
 import torch.fx.config
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
-from ...torch_insides.exchanged import exchanged
-from ...torch_insides.inductor import (
-    QUICK_CHECKS,
-    CppWrapperCpu,
-    VecISA,
-    aot_compile,
-    choose_settings,
-    get_cpp_compiler,
-    probe_required,
-)
+from ...torch_insides.inductor import aot_compile, choose_settings, probe_required
 from ...torch_insides.parts import MissingPart
 from ..compiled.call_layout import describe_layout
 from ..compiled.compile_settings import CompileSettings
 from ..compiled.program_file import read_program
 from ..compiled.programs import Program
-from .convolution_kernels import use_faster_convolutions
-from .index_guards import guarded_indices
+from .inductor.optional.convolution_kernels import use_faster_convolutions
+from .inductor.optional.library_build import choose_level_of_calls, own_library_build
+from .inductor.optional.matmul_kernels import use_faster_products
+from .inductor.optional.quick_checks import quick_checks
+from .inductor.optional.repeated_values import repeated_values_once
+from .inductor.optional.short_sums import short_sums
+from .inductor.optional.torch_kernels import torch_kernels
+from .inductor.optional.vector_width import use_better_vectors
+from .inductor.required.index_guards import guarded_indices
+from .inductor.required.loop_renames import renamed_loops
+from .inductor.unwanted import is_wanted, require_known_changes
 from .library import LEFT_OUT, LIBRARY, OPERATORS, RUNNER, load_program
-from .library_build import choose_level_of_calls, own_library_build
-from .loop_renames import renamed_loops
-from .matmul_kernels import use_faster_products
-from .repeated_values import repeated_values_once
-from .short_sums import short_sums
-from .torch_kernels import torch_kernels
-from .vector_width import use_better_vectors
 
 __all__ = ["compile_here", "make_example_arguments", "probe", "try_out"]
 
 _logger = logging.getLogger("porting")
-
-_NO_CHECKS = """
-static inline bool _check_aoti_runtime_check_inputs_env() { return false; }
-static inline void __check_inputs_outputs(AtenTensorHandle*, AtenTensorHandle*) {}
-"""
 
 probe = probe_required
 """Return why this torch compiles nothing, before there is a program to compile; empty if it may."""
@@ -70,6 +53,7 @@ def compile_here(program_file: Path, folder: Path, *, settings: CompileSettings)
     torch.use_deterministic_algorithms(settings.is_deterministic)
     torch.set_num_threads(1)
     build = Path("build").resolve()
+    require_known_changes()
     try:
         program, library, left_out = _compile_program(read_program(program_file), build, settings)
     except Exception as error:
@@ -104,10 +88,8 @@ def _compile_program(
     with ExitStack() as changes:
         for change in _REQUIRED:
             changes.enter_context(change())
-        left_out = [] if is_plain else _change_what_can_be(changes, program, settings)
         level_of_calls = choose_level_of_calls(program.module.graph)
-        if not is_plain:
-            _try_change(lambda: changes.enter_context(own_library_build(level_of_calls=level_of_calls)), left_out)
+        left_out = [] if is_plain else _change_what_can_be(changes, program, settings, level_of_calls)
         options = {
             # for torch's own way to build
             "aot_inductor.compile_wrapper_opt_level": level_of_calls[1:] or "O1",
@@ -133,48 +115,49 @@ def _compile_program(
     return program, str(library), left_out
 
 
-def _change_what_can_be(changes: ExitStack, program: Program, settings: CompileSettings) -> List[str]:
+def _change_what_can_be(
+    changes: ExitStack, program: Program, settings: CompileSettings, level_of_calls: str
+) -> List[str]:
     """Change Inductor and the program so that it is faster; return what this torch does not have."""
-    left_out: List[str] = []
-    for change in _OPTIONAL:
-        _try_change(lambda change=change: changes.enter_context(change()), left_out)  # type: ignore[misc]
-    module = program.module
-    lanes = _try_change(lambda: use_better_vectors(module), left_out, otherwise=_FEW_LANES)
+    optional = _Optional()
+    for name, change in _OPTIONAL.items():
+        optional.attempt(name, lambda change=change: changes.enter_context(change()))  # type: ignore[misc]
+    module, num_threads = program.module, settings.num_threads
+    lanes = optional.attempt("vector_width", lambda: use_better_vectors(module)) or _FEW_LANES
     # Other kernels round otherwise than those of ATen, which a deterministic program must not.
     if not settings.is_deterministic:
-        _try_change(lambda: use_faster_convolutions(module, num_threads=settings.num_threads, lanes=lanes), left_out)
-        _try_change(lambda: use_faster_products(module, num_threads=settings.num_threads), left_out)
-    return left_out
+        optional.attempt(
+            "convolution_kernels", lambda: use_faster_convolutions(module, num_threads=num_threads, lanes=lanes)
+        )
+        optional.attempt("matmul_kernels", lambda: use_faster_products(module, num_threads=num_threads))
+    optional.attempt("library_build", lambda: changes.enter_context(own_library_build(level_of_calls=level_of_calls)))
+    return optional.left_out
 
 
-def _try_change(change: Callable[[], Any], left_out: List[str], *, otherwise: Any = None) -> Any:
-    """Return what `change` does; where this torch lacks a part for it, note that in `left_out`."""
-    try:
-        return change()
-    except MissingPart as error:
-        left_out.append(str(error.finding.message))
-        return otherwise
+class _Optional:
+    """The changes that are tried one by one: `left_out` says of each that this torch lacks a part for what is lost."""
 
+    def __init__(self) -> None:
+        self.left_out: List[str] = []
 
-@contextmanager
-def _quick_checks() -> Iterator[None]:
-    """Let Inductor ask the compiler's flags what it would compile tests for, and write no checks of arguments."""
-    QUICK_CHECKS.require()
-    with exchanged(VecISA, "check_build", lambda _original: _knows_instructions), exchanged(
-        CppWrapperCpu, "generate_input_output_runtime_checks", lambda _original: _write_no_checks
-    ):
-        yield
+    def attempt(self, name: str, change: Callable[[], Any]) -> Any:
+        """Return what `change` does; None where it is not wanted, or this torch lacks a part for it."""
+        try:
+            return change() if is_wanted(name) else None
+        except MissingPart as error:
+            self.left_out.append(str(error.finding.message))
+            return None
 
 
 # Without these a program may be wrong, or end its process: a torch that lacks what they change compiles nothing.
 _REQUIRED: Tuple[Callable[[], ContextManager[None]], ...] = (renamed_loops, guarded_indices)
-# Without these it is slower, or its sums are less exact: each is left out by itself.
-_OPTIONAL: Tuple[Callable[[], ContextManager[None]], ...] = (
-    _quick_checks,
-    repeated_values_once,
-    short_sums,
-    torch_kernels,
-)
+# Without these it is slower, or its sums are less exact.
+_OPTIONAL: Mapping[str, Callable[[], ContextManager[None]]] = {
+    "quick_checks": quick_checks,
+    "repeated_values": repeated_values_once,
+    "short_sums": short_sums,
+    "torch_kernels": torch_kernels,
+}
 _FEW_LANES = 8
 
 
@@ -185,16 +168,6 @@ def _is_of_cpp_compiler(error: BaseException) -> bool:
 
 def _take_line(error: BaseException) -> str:
     return next(iter(str(error).splitlines()), "")[:300]
-
-
-def _write_no_checks(wrapper: Any) -> None:
-    wrapper.prefix.splice_aot(_NO_CHECKS)
-
-
-def _knows_instructions(isa: Any, _code: str) -> bool:
-    """Ask the C++ compiler whether it knows the flags of an instruction set, which torch says the processor has."""
-    command = [get_cpp_compiler(), *isa.build_arch_flags().split(), "-x", "c++", "-E", os.devnull]
-    return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
 def try_out(run: Callable[[List[torch.Tensor]], Any], program: Program) -> None:

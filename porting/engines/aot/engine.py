@@ -11,25 +11,31 @@ import json
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Callable, Optional
+from typing import Callable, List, Optional
 
 import torch
 
 from ...capture import StepGraph
 from ...support.atomic_files import write_atomically
+from ...support.interleaved import Interval
 from ...torch_insides import programs, tell_loss
-from ..calls.executable import BuildRequest
+from ..calls.executable import BuildRequest, Variant
 from ..compiled.call_layout import CallLayout, describe_layout
-from ..compiled.compile_settings import CompileFailure, CompileLimits, CompileSettings
+from ..compiled.compile_settings import CompileSettings
 from ..compiled.executable import CompiledExecutable
 from ..compiled.folder_engine import FolderEngine
 from ..compiled.program_file import write_program
 from ..compiled.programs import Programs
 from ..compiled.step_program import build_programs
-from ..compiled.why_replay import NotCompilable, why_not_aot, why_torch_is_too_old
+from ..compiled.why_replay import why_not_aot, why_torch_is_too_old
+from ..contract.failures import CompileFailure, NotCompilable
+from ..contract.limits import CompileLimits
+from ..contract.step_cost import StepCost
 from ..replay.replay import build_replay
 from .compile_process import CompilerProcess, compile_in_child
 from .library import load_program
+from .predictions import predict_seconds
+from .variants import list_whole_steps
 
 __all__ = ["AOT", "AotEngine"]
 
@@ -40,6 +46,14 @@ class AotEngine(FolderEngine[CompiledExecutable]):
     """Whole optimizer steps as programs of torch's compiler, each a shared library."""
 
     name = "aot"
+
+    def list_variants(self, graph: StepGraph, request: BuildRequest) -> List[Variant]:
+        """Return the whole steps that are worth a compilation."""
+        return list_whole_steps(self.name, graph, request)
+
+    def predict(self, variant: Variant, cost: StepCost) -> Interval:
+        """Return the seconds that a call usually takes, with the least and the most."""
+        return predict_seconds(variant, cost)
 
     def prepare(self, folder: Path) -> CompilerProcess:
         """Start a process that a `compile` into `folder` will need; whoever starts it has to end it.

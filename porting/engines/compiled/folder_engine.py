@@ -11,7 +11,7 @@ from typing import Callable, Generic, Optional, TypeVar
 
 from ...capture import StepGraph
 from ..calls.executable import BuildRequest, Executable
-from .compile_settings import CompileLimits
+from ..contract.limits import CompileLimits
 
 __all__ = ["FolderEngine"]
 

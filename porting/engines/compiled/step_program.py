@@ -10,13 +10,14 @@ import torch
 
 from ...capture import StepGraph
 from ..calls.executable import BuildRequest
+from ..contract.failures import NotCompilable
 from .call_layout import CallLayout, TensorSpec, describe_plan
 from .index_bounds import find_index_bounds
 from .program_writer import write_micro_batches, write_steps, write_update
 from .programs import Program, Programs
 from .step_tracing import make_fake_tensors
 from .traced_step import TracedStep
-from .why_replay import COMPUTES_NOTHING, NotCompilable, why_not_compiled
+from .why_replay import COMPUTES_NOTHING, why_not_compiled
 
 __all__ = ["build_programs"]
 

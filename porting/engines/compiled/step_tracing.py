@@ -18,13 +18,13 @@ from ...torch_insides.modes import DisableTorchFunctionSubclass
 from ...torch_insides.operators import NORMALISE_BATCH
 from ...torch_insides.tensors import is_zero_tensor
 from ..calls.guards import shut_out_host_modes
+from ..contract.failures import NotCompilable, failure_reason
 from ..replay.graph_function import GraphFunction
 from .ctc_losses import WRITTEN_OUT_CTC
-from .findings import failure_reason
 from .joined_products import join_products
 from .random_order import declare_random_order
 from .recurrent_cells import MOST_CELLS, count_cells
-from .why_replay import CHANGES_SHAPE, MAKES_VALUES_ON_HOST, NotCompilable
+from .why_replay import CHANGES_SHAPE, MAKES_VALUES_ON_HOST
 from .written_out import WRITTEN_OUT
 
 __all__ = ["TracedRun", "make_fake_tensors", "remove_branches", "trace", "trace_run"]

@@ -11,6 +11,7 @@ from ...capture.graph_flow import constant_outputs
 from ..calls.device_state import DeviceState
 from ..calls.executable import BuildRequest
 from ..calls.group_settings import GroupSettings
+from ..contract.failures import NotCompilable
 from ..replay.batched_micro_batches import choose_number_at_once, may_run_at_once
 from ..replay.graph_function import GraphFunction
 from ..replay.wide_operators import find_wide_call
@@ -20,7 +21,7 @@ from .call_layout import GroupLayout, name_argument
 from .program_updates import UpdateWriter
 from .programs import count_operators
 from .step_tracing import TracedRun, remove_branches, trace_run
-from .why_replay import NO_FUSED_KERNEL, TRAINS_NOTHING, NotCompilable
+from .why_replay import NO_FUSED_KERNEL, TRAINS_NOTHING
 
 __all__ = ["TracedStep"]
 

@@ -20,6 +20,7 @@ from ...support.versions import read_version
 from ...torch_insides.operators import SET_GRAD_ENABLED, OpOverload, read_schema
 from ..calls.call_plan import CallPlan
 from ..calls.executable import BuildRequest
+from ..contract.failures import EXCHANGES, why_not_tuned
 from ..recompute.recomputation import run_segment
 from ..replay.strided_group_norm import strided_group_norm
 from .index_bounds import find_schema_name
@@ -30,10 +31,8 @@ __all__ = [
     "MAKES_VALUES_ON_HOST",
     "NO_FUSED_KERNEL",
     "TRAINS_NOTHING",
-    "NotCompilable",
     "why_not_aot",
     "why_not_compiled",
-    "why_not_tuned",
     "why_plan_is_replayed",
     "why_torch_is_too_old",
 ]
@@ -41,8 +40,6 @@ __all__ = [
 # What is changed of Inductor looks different in versions before.
 _LEAST_TORCH = (2, 13)
 
-_EXCHANGES = "gradients are exchanged between processes, which have to round alike"
-_IS_WATCHED = "anchors look at single training steps, which only the replay engine can show"
 
 CHANGES_SHAPE = "an operator has a result of another shape or type than when it was captured"
 COMPUTES_NOTHING = "the step computes nothing"
@@ -51,26 +48,10 @@ NO_FUSED_KERNEL = "torch has no fused kernel for the update of {}"
 TRAINS_NOTHING = "nothing is trained, so that there is no update for torch's fused kernels"
 
 
-class NotCompilable(Exception):  # noqa: N818 - a property of the step, of which `reason` tells the user
-    """The step needs the replay engine; `reason` says why, as a clause without a full stop."""
-
-    def __init__(self, reason: str) -> None:
-        """Keep the reason."""
-        super().__init__(reason)
-        self.reason = reason
-
-
-def why_not_tuned(request: BuildRequest) -> str:
-    """Return why a step is replayed as it is, whatever engine is asked for; empty where there is a choice."""
-    if request.observer is not None:
-        return _IS_WATCHED
-    return _EXCHANGES if request.plan.exchange is not None else ""
-
-
 def why_plan_is_replayed(plan: CallPlan) -> str:
     """Return why no compiled program does the calls of `plan`; empty where one may."""
     if plan.exchange is not None:
-        return _EXCHANGES
+        return EXCHANGES
     if plan.adapts_loss_scaling:
         return "automatic loss scaling looks at the gradients of each step"
     if plan.rounds_at_random:

@@ -19,10 +19,13 @@ from ...capture import StepGraph
 from ...capture.operator_schema import name_arguments
 from ...capture.subgraphs import bodies_of
 from ..aot.compile_process import compile_in_child
-from ..calls.executable import BuildRequest
-from ..compiled.compile_settings import CompileLimits, CompileSettings
+from ..calls.executable import BuildRequest, Variant
+from ..compiled.compile_settings import CompileSettings
 from ..compiled.folder_engine import FolderEngine
-from ..compiled.why_replay import NotCompilable, why_not_tuned, why_plan_is_replayed
+from ..compiled.why_replay import why_plan_is_replayed
+from ..contract.failures import NotCompilable, why_not_tuned
+from ..contract.limits import CompileLimits
+from ..contract.variants import list_updates
 from ..replay.direct_calls import Call
 from ..replay.replay import ReplayExecutable
 from ..replay.wide_operators import find_wide_call
@@ -37,6 +40,12 @@ class RecurrenceEngine(FolderEngine[ReplayExecutable]):
     """Replay with compiled loops for recurrent layers."""
 
     name = "recurrence"
+    replays_most = True
+
+    def list_variants(self, graph: StepGraph, request: BuildRequest) -> List[Variant]:
+        """Return a variant for each kind of update, if the step has recurrent layers."""
+        updates = list_updates(request) if find_recurrent_nodes(graph.graph) else []
+        return [Variant(self.name, fused_update=fused) for fused in updates]
 
     def compile(
         self,

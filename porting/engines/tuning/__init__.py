@@ -1,4 +1,4 @@
-"""Find the fastest way to run a step, by measuring those that agree with replay.
+"""Find the fastest way to run a step, by measuring those that agree with replay: the `Chooser` of this package.
 
 The public names are loaded on first use: a step that begins with replay measures nothing.
 """
@@ -10,10 +10,6 @@ from typing import TYPE_CHECKING
 from porting.support.late_names import read_late_names
 
 if TYPE_CHECKING:  # `as` makes a name public
-    from porting.engines.tuning.memory_format import lay_out as lay_out
-    from porting.engines.tuning.parity import compare_with_replay as compare_with_replay
-    from porting.engines.tuning.report import TuningReport as TuningReport
-    from porting.engines.tuning.trials import Trial as Trial
     from porting.engines.tuning.tuner import tune as tune
 
 __all__, __getattr__, __dir__ = read_late_names(globals())

@@ -6,80 +6,62 @@ contradict.
 
 from __future__ import annotations
 
-from contextlib import suppress
+import logging
 from dataclasses import replace
-from typing import List, Mapping, Sequence
-
-import torch
+from typing import Any, List, Mapping
 
 from ...capture import StepGraph
 from ...support.interleaved import Interval, Timing, ratio
-from .. import ENGINES, engine_names
+from .. import engine_names
 from ..calls.executable import BuildRequest, Variant
-from ..recurrence.engine import find_recurrent_nodes
-from ..replay.batched_micro_batches import choose_number_at_once, count_value_bytes, may_run_at_once
-from ..update.updates import has_fused_arithmetic, list_slots
-from .memory_format import LayoutError, put_channels_last
+from ..contract.engine import replays_most
+from ..contract.variants import choose_fewer_threads, list_layouts, list_updates
+from ..replay.batched_micro_batches import choose_number_at_once, may_run_at_once
 from .predictions import LEAST_GAIN
 
 __all__ = ["PLAIN", "beats", "choose", "compare_times", "is_settled", "list_candidates", "list_tuned_engines"]
 
+_logger = logging.getLogger("porting")
+
 PLAIN = Variant()
 """What everything is compared with: the step replayed as eager PyTorch would run it."""
 
-# A step of so few bytes is done before a second thread has begun.
-_TINY_BYTES = 1 << 20
-# An unrolled program of more operators takes the compiler too long.
-_MAX_OPERATORS = 2000
-# A single step of more operators does, too, where so much of it is the update.
-_MAX_OPERATORS_OF_STEP, _LARGE_SHARE_OF_UPDATE = 3000, 0.2
 # What is faster by so much in each of so many rounds is faster.
 _CLEAR_GAINS = {2: 1.3, 3: 1.15, 5: LEAST_GAIN}
-# With so many steps a program saves nine tenths of what the most would save, and is compiled sooner.
-_ENOUGH_STEPS = 10
 
 
 def list_tuned_engines() -> List[str]:
-    """Return the compiling engines that tuning tries: this package's, and all of other packages."""
-    return ["aot", "recurrence", *(name for name in engine_names() if name not in ENGINES)]
+    """Return the engines that tuning tries beside replay: this package's, and all of other packages."""
+    return [name for name in engine_names() if name != PLAIN.engine]
 
 
-def list_candidates(graph: StepGraph, request: BuildRequest, *, engines: Sequence[str] = ()) -> List[Variant]:
+def list_candidates(graph: StepGraph, request: BuildRequest, *, engines: Mapping[str, Any]) -> List[Variant]:
     """Return the variants of `graph` that are worth measuring, the simpler ones first; plain replay is the first.
 
-    `engines` are the compiled engines to try.
+    `engines` are those to try beside replay, by name. What replays most of a step is simpler than other engines.
     """
-    layouts = [False]
-    with suppress(LayoutError):
-        put_channels_last(graph)
-        layouts.append(True)
-    is_tiny = count_value_bytes(list(graph.graph.nodes)) < _TINY_BYTES
-    threads = 1 if is_tiny and torch.get_num_threads() > 1 else None
+    threads, updates = choose_fewer_threads(graph), list_updates(request)
     found = [PLAIN, replace(PLAIN, num_threads=threads)] if threads else [PLAIN]
     # These cost no compilation, only a few calls of measuring.
-    updates = [False, True] if any(map(has_fused_arithmetic, request.groups)) else [False]
-    of_replay = [replace(PLAIN, channels_last=layout, fused_update=fused) for layout in layouts for fused in updates]
+    of_replay = [
+        replace(PLAIN, channels_last=layout, fused_update=fused) for layout in list_layouts(graph) for fused in updates
+    ]
     found += of_replay[1:]
     found += [replace(PLAIN, micro_batches_at_once=number) for number in _choose_numbers_at_once(graph, request)]
-    # a compiler that lays values out as it likes gains most from the layout that convolutions like
-    if "recurrence" in engines and find_recurrent_nodes(graph.graph):
-        found += [Variant("recurrence", fused_update=fused) for fused in updates]
-    for engine in (name for name in engines if name != "recurrence"):
-        fused = _leaves_update(graph, request)
-        found += [Variant(engine, channels_last=layout, fused_update=fused) for layout in reversed(layouts)]
-        found += [Variant(engine, num_threads=threads)] if threads else []
-        found += [Variant(engine, steps_per_run=n, num_threads=threads) for n in _choose_steps_per_run(graph, request)]
-    return found
+    for name, engine in sorted(engines.items(), key=lambda named: not replays_most(named[1])):
+        found += _list_variants(name, engine, graph, request)
+    return list(dict.fromkeys(found))
 
 
-def _leaves_update(graph: StepGraph, request: BuildRequest) -> bool:
-    """Tell whether compiled programs leave the update to torch's fused kernels, because it would make them too large.
-
-    A program that updates was the faster one wherever both were compiled, by 3 to 20 %: it writes what is in the cache.
-    """
-    operators, of_update = _estimate_operators(graph, request), _estimate_update_operators(request)
-    is_too_large = operators > _MAX_OPERATORS_OF_STEP and of_update > operators * _LARGE_SHARE_OF_UPDATE
-    return is_too_large and all(map(has_fused_arithmetic, request.groups))
+def _list_variants(name: str, engine: Any, graph: StepGraph, request: BuildRequest) -> List[Variant]:
+    """Return the variants that an engine offers; one without choices has a single one."""
+    if not hasattr(engine, "list_variants"):
+        return [Variant(name)]
+    try:
+        return [replace(variant, engine=name) for variant in engine.list_variants(graph, request)]
+    except Exception as error:  # others go on, and perhaps it can do the step all the same
+        _logger.debug("the engine %s cannot say which variants it has", name, exc_info=error)
+        return [Variant(name)]
 
 
 def _choose_numbers_at_once(graph: StepGraph, request: BuildRequest) -> List[int]:
@@ -91,28 +73,6 @@ def _choose_numbers_at_once(graph: StepGraph, request: BuildRequest) -> List[int
         return []
     usual = min(choose_number_at_once(graph), of_run)
     return [number for number in (1, of_run) if number != usual]
-
-
-def _choose_steps_per_run(graph: StepGraph, request: BuildRequest) -> List[int]:
-    """Return how many device iterations one program could hold besides a single one, if any can be unrolled."""
-    iterations = request.plan.iterations
-    # A larger program saves the start of a run, microseconds, and costs the compiler seconds.
-    most = max(1, _MAX_OPERATORS // max(1, _estimate_operators(graph, request)))
-    possible = [number for number in range(2, min(most, iterations) + 1) if iterations % number == 0]
-    few = [number for number in possible if number <= _ENOUGH_STEPS]
-    return few[-1:] or possible[:1]
-
-
-def _estimate_operators(graph: StepGraph, request: BuildRequest) -> int:
-    """Return about how many operators the program of a whole step has."""
-    # backward has about twice as many operators as forward, and the update a few for each tensor that it writes
-    of_micro_batch = len(graph.operators) * (3 if graph.has_loss else 1)
-    return of_micro_batch * request.plan.accumulation * request.plan.replicas + _estimate_update_operators(request)
-
-
-def _estimate_update_operators(request: BuildRequest) -> int:
-    groups = zip(request.groups, request.group_names)
-    return sum(len(names) * (4 + 4 * len(list_slots(settings))) for settings, names in groups)
 
 
 # -- the choice --------------------------------------------------------------------------------------------------------

@@ -5,32 +5,33 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Dict, List, Mapping, Optional, Sequence
+from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from ...capture import StepGraph
 from ...support.interleaved import Interval, Timing
 from ..calls.executable import Executable, Variant
+from ..contract.engine import replays_most
+from ..contract.report import Candidate
 from .candidates import PLAIN, compare_times
-from .predictions import LEAST_GAIN, StepCost, explain_loss, find_score, predict, relative_cost
-from .report import Candidate
+from .predictions import LEAST_GAIN, Forecast, explain_loss, find_score, predict, relative_cost
 
 __all__ = ["Contestant", "choose_wave", "describe_candidate"]
-
-# Its loops compile in seconds, however large the step is, and are replayed but for them.
-_QUICK = "recurrence"
 
 
 @dataclass
 class Contestant:
     """A candidate on its way: its graph and folder, then its executable and timing, or the problem that ended it.
 
-    `reference` is the timing of plain replay in the same rounds. One that is not compiled, because it cannot win, has
-    `left_out`; `expected` is the score that was predicted for it.
+    `engine` is what compiles it, and `forecast` what that expects of it. `reference` is the timing of plain replay in
+    the same rounds. One that is not compiled, because it cannot win, has `left_out`; `expected` is the score that was
+    predicted for it.
     """
 
     variant: Variant
     graph: StepGraph
     folder: Optional[Path] = None
+    engine: Any = None
+    forecast: Optional[Forecast] = None
     executable: Optional[Executable] = None
     compile_seconds: Optional[float] = None
     is_compared: bool = False
@@ -62,9 +63,7 @@ class Contestant:
         return find_score(self.timing) / find_score(self.reference)
 
 
-def choose_wave(
-    contestants: Sequence[Contestant], cost: Optional[StepCost], *, num_at_once: int = 1
-) -> List[Contestant]:
+def choose_wave(contestants: Sequence[Contestant], *, num_at_once: int = 1) -> List[Contestant]:
     """Return what to compile next, one of each engine, and mark what cannot win any more.
 
     Of an engine there are up to `num_at_once` if each will have to be tried even if the first is as fast as expected.
@@ -75,6 +74,7 @@ def choose_wave(
     replays = {variant: score for variant, score in scores.items() if variant.engine == PLAIN.engine}
     are_in = {one.variant: scores[one.variant] for one in contestants if one.is_in and one.variant in scores}
     compiled = {variant: score for variant, score in are_in.items() if variant.engine != PLAIN.engine}
+    forecasts = {one.variant: one.forecast for one in contestants if one.forecast is not None}
     best = min(are_in.values(), default=1.0)
     chosen: Dict[str, Contestant] = {}
     costs: Dict[str, float] = {}
@@ -83,28 +83,26 @@ def choose_wave(
         variant = contestant.variant
         if not contestant.is_waiting:
             continue
-        # of another engine it is not known which kernels it calls
-        known = cost if variant.engine == "aot" else None
-        contestant.expected = predict(variant, compiled, replays, known)
+        contestant.expected = predict(variant, compiled, replays, forecasts)
         is_first = not any(other.engine == variant.engine for other in compiled)
         contestant.left_out = explain_loss(contestant.expected, best, is_first=is_first)
-        if variant.engine == _QUICK and not contestant.left_out:
+        if replays_most(contestant.engine) and not contestant.left_out:
             contestant.left_out = _compare_updates(variant, replays)
-        own = relative_cost(variant, replays, known)
         if contestant.left_out:
             continue
+        own = relative_cost(variant, replays, contestant.forecast)
         waiting.setdefault(variant.engine, []).append(contestant)
         if own * LEAST_GAIN <= costs.get(variant.engine, math.inf):
             chosen[variant.engine], costs[variant.engine] = contestant, own
     found = []
-    for engine, first in ({_QUICK: chosen[_QUICK]} if _QUICK in chosen else chosen).items():
-        known = cost if engine == "aot" else None
-        after = {**compiled, first.variant: costs[engine]}
+    quick = {name: first for name, first in chosen.items() if replays_most(first.engine)}
+    for name, first in (quick or chosen).items():
+        after = {**compiled, first.variant: costs[name]}
         others = [
             one
-            for one in waiting[engine]
+            for one in waiting[name]
             if one is not first
-            and not explain_loss(predict(one.variant, after, replays, known), costs[engine], is_first=False)
+            and not explain_loss(predict(one.variant, after, replays, forecasts), costs[name], is_first=False)
         ]
         found += [first, *others][:num_at_once]
     return found

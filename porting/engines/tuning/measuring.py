@@ -10,10 +10,10 @@ from typing import Callable, Dict, Mapping, Optional, Sequence
 from ...support.interleaved import Timing, time_interleaved
 from ..calls.device_state import DeviceState
 from ..calls.executable import BuildRequest, Variant, make_empty_state
-from ..compiled.findings import failure_reason
+from ..contract.failures import failure_reason
+from ..contract.trial import Trial
 from .candidates import PLAIN, is_settled
 from .contestants import Contestant
-from .trials import Trial
 
 __all__ = ["measure_contestants"]
 

@@ -8,16 +8,14 @@ from typing import Any, Callable, Dict, List, Sequence, Tuple
 import torch
 
 from ...capture import StepGraph
-from ...capture.operator_schema import name_arguments, operator_name
+from ...capture.operator_schema import operator_name
 from ...torch_insides.operators import LINEAR_BY_ONEDNN, OpOverload
-from ..aot.convolution_kernels import find_algorithm
 from ..calls.executable import BuildRequest, make_empty_state
 from ..calls.rehearsal import Rehearsal
-from ..compiled.recurrent_cells import MOST_CELLS, count_cells
+from ..contract.step_cost import StepCost
+from ..contract.trial import Trial
 from ..recompute.flop_counts import count_node_flops
 from ..replay.timed_replay import TimedSpan, time_operators
-from .predictions import StepCost
-from .trials import Trial
 
 __all__ = ["measure_peak_flops", "measure_step_cost"]
 
@@ -40,10 +38,6 @@ _LIBRARY = (
 # Smaller products are as long as the way to them, which a compiled program has not.
 _LEAST_FLOPS = 1 << 21
 _PEAK_SIZE = 384
-# Beside the start of torch's kernel for an LSTM so many cells count for little.
-_FEW_CELLS = 15
-# channels of the narrowest vectors that a compiled program convolves with
-_FEWEST_LANES = 8
 
 
 def measure_step_cost(graph: StepGraph, request: BuildRequest, trial: Trial) -> StepCost:
@@ -60,19 +54,16 @@ def measure_step_cost(graph: StepGraph, request: BuildRequest, trial: Trial) -> 
         processor_seconds.append(time.process_time() - start)
         if time.monotonic() - began > _MOST_SECONDS:
             break
-    flops = _count_product_flops(graph)
+    flops = sum(_count_flops(graph, lambda node: operator_name(node.target) in _PRODUCTS).values())
     seconds = _add_up_kinds(runs, most_seconds=min(processor_seconds), large_products=flops >= _LEAST_FLOPS)
-    if not _FEW_CELLS < count_cells(graph.graph) <= MOST_CELLS:
-        # it stays torch's kernel, or is as fast as that
-        seconds.update(cells=0.0, library=seconds["library"] + seconds["cells"])
-    with_choice = seconds["convolutions"] * _find_share_with_choice(graph)
-    seconds.update(convolutions=with_choice, library=seconds["library"] + seconds["convolutions"] - with_choice)
     num_micro_batches = trial.plan.num_micro_batches
     return StepCost(
         **seconds,
         product_flops=flops * num_micro_batches * (3 if graph.has_loss else 1),
         peak_flops=measure_peak_flops() if seconds["products"] else 0.0,
         num_iterations=trial.plan.iterations,
+        graph=graph.graph,
+        convolution_flops=_count_flops(graph, lambda node: operator_name(node.target).startswith("conv")),
     )
 
 
@@ -109,28 +100,6 @@ def _find_kind(name: str, *, large_products: bool) -> str:
     if operator == "lstm":
         return "cells"
     return "library" if operator.startswith(_LIBRARY) else ""
-
-
-def _count_product_flops(graph: StepGraph) -> int:
-    """Count the operations of the products of one forward pass."""
-    return sum(_count_flops(graph, lambda node: operator_name(node.target) in _PRODUCTS).values())
-
-
-def _find_share_with_choice(graph: StepGraph) -> float:
-    """Return which share of the operations of all convolutions has a choice of kernels in a compiled program."""
-    flops = _count_flops(graph, lambda node: operator_name(node.target).startswith("conv"))
-    with_choice = sum(number for node, number in flops.items() if _has_choice(node))
-    return with_choice / max(1, sum(flops.values()))
-
-
-def _has_choice(node: torch.fx.Node) -> bool:
-    named = name_arguments(node.target, node.args, node.kwargs)
-    images, filters = (named[name].meta["val"] for name in ("input", "weight"))
-    how: Dict[str, Any] = {name: named.get(name) for name in ("stride", "padding", "dilation")}
-    is_image = images.dim() == filters.dim() == 4 and images.dtype == torch.float32 and not named.get("transposed")
-    if not is_image or isinstance(how["padding"], str):
-        return False
-    return bool(find_algorithm(images.shape, filters.shape, groups=named["groups"], lanes=_FEWEST_LANES, **how))
 
 
 def _count_flops(graph: StepGraph, is_counted: Callable[[torch.fx.Node], bool]) -> Dict[torch.fx.Node, int]:

@@ -23,25 +23,27 @@ import torch
 from tqdm import tqdm
 
 from ...capture import StepGraph
-from ...diagnostics import Finding
+from ...diagnostics import Finding, OptionError
 from ...support.process import usable_cores
 from .. import load_engine
-from ..calls.executable import BuildRequest, Executable, make_empty_state
-from ..compiled.compile_settings import CompileLimits
-from ..compiled.findings import failure_finding, failure_reason, is_lasting, parity_finding
+from ..calls.executable import BuildRequest, make_empty_state
+from ..calls.memory_format import LayoutError, lay_out
+from ..contract.chooser import Tuned
+from ..contract.engine import is_compiling
+from ..contract.failures import failure_finding, failure_reason, is_lasting, parity_finding
+from ..contract.limits import CompileLimits, TuningLimits
+from ..contract.report import TuningReport
+from ..contract.trial import Trial
+from ..parity.comparison import compare_with_replay, count_compared_calls
+from ..parity.replayed_calls import ReplayedCalls
 from ..replay.replay import build_replay
 from .candidates import PLAIN, choose, list_candidates, list_tuned_engines
 from .contestants import Contestant, choose_wave, describe_candidate
-from .limits import TuningLimits
 from .measuring import measure_contestants
-from .memory_format import lay_out
-from .parity import compare_with_replay, count_compared_calls
-from .predictions import StepCost
-from .report import TuningReport
+from .predictions import Forecast
 from .step_costs import measure_step_cost
-from .trials import ReplayedCalls, Trial
 
-__all__ = ["Tuned", "tune"]
+__all__ = ["tune"]
 
 _logger = logging.getLogger("porting")
 
@@ -49,16 +51,6 @@ _logger = logging.getLogger("porting")
 _MEASURING_SHARE = 0.25
 # Enough to see what is worth compiling; what is compiled is measured beside the fastest ones again.
 _ROUNDS_OF_REPLAY, _SECONDS_OF_REPLAY = 5, 1.0
-
-
-@dataclass(frozen=True)
-class Tuned:
-    """The chosen executable, its graph in its memory format, and the folder of its programs, if it has any."""
-
-    executable: Executable
-    graph: StepGraph
-    report: TuningReport
-    folder: Optional[Path] = None
 
 
 class _CancelledError(Exception):
@@ -107,11 +99,10 @@ def tune(
     report: Callable[[Finding], None] = lambda _finding: None,
     note_failure: Callable[[str, str], None] = lambda _candidate, _reason: None,
 ) -> Tuned:
-    """Return the fastest executable of `graph` that computes what replay does, measured on `trial`.
+    """Return the fastest executable of `graph` that computes what replay does, as `Chooser.tune` says.
 
-    `folder` is empty and gets what is compiled. Candidates in `known_failures` (by label, with the reason) are not
-    tried; `note_failure` gets the label and the reason of each new one. Nothing of the user's is changed. What goes
-    wrong with a candidate ends that candidate; KeyboardInterrupt ends the compilations that run, and comes through.
+    Nothing of the user's is changed. What goes wrong with a candidate ends that candidate; KeyboardInterrupt ends the
+    compilations that run, and comes through.
     """
     session = _Session(graph, request, trial, folder, limits or TuningLimits(), report, note_failure)
     # If replay fails on the example, so does every candidate, and none of them is to blame.
@@ -126,11 +117,11 @@ def tune(
     with _prepare_compilers(session, contestants), bar:
         _measure_replays(session, contestants)
         bar.update(sum(contestant.folder is None for contestant in contestants))
-        cost = _find_cost(session, contestants, session.fastest[-1])
+        _forecast_all(session, contestants, session.fastest[-1])
         compare_fastest = functools.partial(_compare_fastest, session, contestants)
         finalists = session.fastest
         while True:
-            wave = choose_wave(contestants, cost, num_at_once=session.limits.processes)
+            wave = choose_wave(contestants, num_at_once=session.limits.processes)
             # compilers are processes of their own, beside which this one has nothing else to do
             _compile_all(session, wave, advance=bar.update, meanwhile=compare_fastest)
             if not wave and not any(contestant.is_waiting for contestant in contestants):
@@ -179,15 +170,34 @@ _LACKED_ROOM = "candidates lacked memory or room on the disk: the choice is not 
 
 def _enter_contestants(session: _Session, known_failures: Mapping[str, str]) -> List[Contestant]:
     found = []
-    for number, variant in enumerate(list_candidates(session.graph, session.request, engines=list_tuned_engines())):
-        contestant = Contestant(variant, lay_out(session.graph, variant))
-        if variant.engine == "replay":
-            contestant.executable = build_replay(contestant.graph, replace(session.request, variant=variant))
-        else:
-            contestant.folder = session.folder / str(number)
-            if variant.label in known_failures:
-                contestant.problem = f"{known_failures[variant.label]} (found earlier)"
+    engines = _load_engines()
+    for number, variant in enumerate(list_candidates(session.graph, session.request, engines=engines)):
+        contestant = Contestant(variant, session.graph, engine=engines.get(variant.engine))
         found.append(contestant)
+        if variant.engine != PLAIN.engine:
+            contestant.folder = session.folder / str(number)
+        try:
+            contestant.graph = lay_out(session.graph, variant)
+        except LayoutError as error:
+            contestant.problem = str(error)
+            continue
+        if variant.engine == PLAIN.engine:
+            contestant.executable = build_replay(contestant.graph, replace(session.request, variant=variant))
+        elif variant.label in known_failures:
+            contestant.problem = f"{known_failures[variant.label]} (found earlier)"
+    return found
+
+
+def _load_engines() -> Dict[str, Any]:
+    """Return the engines that tuning tries, but for those that keep nothing on disk."""
+    found: Dict[str, Any] = {}
+    for name in list_tuned_engines():
+        try:
+            engine = load_engine(name)
+        except OptionError:  # its candidate says so, as the engine is loaded to compile it
+            engine = None
+        if engine is None or is_compiling(engine):
+            found[name] = engine
     return found
 
 
@@ -223,15 +233,21 @@ def _compare_fastest(session: _Session, contestants: Sequence[Contestant]) -> No
             contestant.left_out = ""  # perhaps it was, beside one that is out now
 
 
-def _find_cost(session: _Session, contestants: Sequence[Contestant], fastest: Contestant) -> Optional[StepCost]:
-    """Return what the kinds of operators take in the memory format of the fastest replay; None if nobody can tell."""
-    if not any(contestant.is_waiting for contestant in contestants):
-        return None
+def _forecast_all(session: _Session, contestants: Sequence[Contestant], fastest: Contestant) -> None:
+    """Ask engines what they would take, as far as they can tell from the cost of the fastest replay."""
+    waiting = [one for one in contestants if one.is_waiting and hasattr(one.engine, "predict")]
+    if not waiting:
+        return
     try:
-        return measure_step_cost(fastest.graph, session.request, session.trial)
+        cost = measure_step_cost(fastest.graph, session.request, session.trial)
     except Exception as error:  # then more is compiled
         _logger.debug("the cost of the step cannot be measured", exc_info=error)
-        return None
+        return
+    for contestant in waiting:
+        try:
+            contestant.forecast = Forecast.of(contestant.engine.predict(contestant.variant, cost), cost)
+        except Exception as error:  # others may know better
+            _logger.debug("%s cannot be predicted", contestant.variant.label, exc_info=error)
 
 
 # -- compiling --------------------------------------------------------------------------------------------------------
@@ -344,7 +360,7 @@ def _load_and_compare(session: _Session, contestant: Contestant) -> None:
             engine = load_engine(contestant.variant.engine)
             request = replace(session.request, variant=contestant.variant)
             contestant.executable = engine.load(contestant.graph, request, contestant.folder)
-        parity = compare_with_replay(
+        agreement = compare_with_replay(
             contestant.executable,
             contestant.graph,
             graph=session.graph,
@@ -355,11 +371,11 @@ def _load_and_compare(session: _Session, contestant: Contestant) -> None:
     except Exception as error:
         _give_up(session, contestant, error)
         return
-    contestant.worst = parity.worst
-    if not parity.holds:
-        contestant.problem = f"it computes something else: {parity.difference}"
+    contestant.worst = agreement.worst
+    if not agreement.holds:
+        contestant.problem = f"it computes something else: {agreement.difference}"
         session.note_failure(contestant.variant.label, contestant.problem)
-        session.report(parity_finding(contestant.variant, parity.difference))
+        session.report(parity_finding(contestant.variant, agreement.difference))
 
 
 # -- measuring --------------------------------------------------------------------------------------------------------

@@ -13,14 +13,14 @@ import torch
 from ...capture import StepGraph
 from ...capture.dtypes import device_dtype
 from ...capture.graph_flow import is_half
-from ...engines import tuning
 from ...engines.calls.call_plan import CallPlan, GradientExchange, ReplicaGroups, make_synthetic_inputs
 from ...engines.calls.device_state import DeviceState
 from ...engines.calls.executable import BuildRequest, make_empty_state
 from ...engines.calls.group_settings import GroupSettings
 from ...engines.calls.guards import make_recordable
 from ...engines.calls.step_anchors import StepObserver
-from ...engines.tuning.limits import TuningLimits
+from ...engines.contract.limits import TuningLimits
+from ...engines.contract.trial import Trial
 from ...executables.obtain import Obtained, obtain_executable
 from .._executables.executable_cache import find_cache_folder
 from .._graph.anchors import OptimizerNames
@@ -133,10 +133,10 @@ def make_executable(
     request = replace(request, groups=tuple(settings), group_names=tuple(map(tuple, names)))
 
     # called only if engines are measured: fetching the weights and a batch of samples takes time and memory
-    def make_trial() -> tuning.Trial:
+    def make_trial() -> Trial:
         seed = options.random_seed if options.exists("random_seed") else 0
         samples = _make_samples(inputs)
-        return tuning.Trial(host.weights(), samples, plan, request.groups, request.group_names, seed=seed)
+        return Trial(host.weights(), samples, plan, request.groups, request.group_names, seed=seed)
 
     extras = read_extras(options)
     obtained = obtain_executable(

@@ -14,7 +14,7 @@ import torch
 
 from ...diagnostics import Finding
 from ...engines.calls.device_state import DeviceState
-from ...engines.compiled.findings import failure_reason
+from ...engines.contract.failures import failure_reason
 from ...executables.background import BackgroundTuning
 from ...executables.obtain import Obtained
 from .._compile.program import CompiledModel

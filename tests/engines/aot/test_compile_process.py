@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 
 from porting.engines.aot.compile_process import CompilerProcess, compile_in_child
-from porting.engines.compiled.compile_settings import CompileFailure, CompileLimits, CompileSettings
+from porting.engines.compiled.compile_settings import CompileSettings
+from porting.engines.contract.failures import CompileFailure
+from porting.engines.contract.limits import CompileLimits
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "killpg"), reason="process groups are those of POSIX")
 

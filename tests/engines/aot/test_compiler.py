@@ -9,8 +9,9 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from porting.engines.aot.compile_process import compile_in_child
 from porting.engines.compiled.call_layout import TensorSpec
-from porting.engines.compiled.compile_settings import CompileFailure, CompileSettings
+from porting.engines.compiled.compile_settings import CompileSettings
 from porting.engines.compiled.programs import Program
+from porting.engines.contract.failures import CompileFailure
 from tests.engines.compiled_step import step_arguments, step_program
 
 

@@ -11,8 +11,8 @@ from porting.capture import capture_step
 from porting.engines.aot.engine import AOT
 from porting.engines.calls.call_plan import CallPlan
 from porting.engines.calls.executable import BuildRequest
-from porting.engines.compiled.compile_settings import CompileLimits
-from porting.engines.compiled.why_replay import NotCompilable
+from porting.engines.contract.failures import NotCompilable
+from porting.engines.contract.limits import CompileLimits
 
 
 class LongRecurrent(nn.Module):

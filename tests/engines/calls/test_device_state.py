@@ -10,7 +10,7 @@ from torch import nn
 from porting.capture import capture_step
 from porting.engines.calls.call_plan import ReplicaGroups
 from porting.engines.calls.device_state import DeviceState
-from porting.engines.tuning.memory_format import put_channels_last
+from porting.engines.calls.memory_format import put_channels_last
 
 
 class Counting(nn.Module):

@@ -11,7 +11,7 @@ from porting.capture import capture_step
 from porting.engines.calls.call_plan import CallPlan
 from porting.engines.calls.executable import BuildRequest, Variant
 from porting.engines.compiled.step_program import build_programs
-from porting.engines.compiled.why_replay import NotCompilable
+from porting.engines.contract.failures import NotCompilable
 
 DEFAULT = Variant()
 

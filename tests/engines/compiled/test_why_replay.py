@@ -12,7 +12,8 @@ from porting.capture import capture_step
 from porting.engines.calls.call_plan import CallPlan
 from porting.engines.calls.executable import BuildRequest
 from porting.engines.calls.step_anchors import StepObserver
-from porting.engines.compiled.why_replay import why_not_compiled, why_not_tuned, why_plan_is_replayed
+from porting.engines.compiled.why_replay import why_not_compiled, why_plan_is_replayed
+from porting.engines.contract.failures import why_not_tuned
 
 
 def exchange(gradients):

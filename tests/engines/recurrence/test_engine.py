@@ -11,13 +11,13 @@ from porting.capture import capture_step
 from porting.engines.calls.call_plan import CallPlan
 from porting.engines.calls.device_state import DeviceState
 from porting.engines.calls.executable import BuildRequest, Variant
-from porting.engines.compiled.compile_settings import CompileLimits
-from porting.engines.compiled.why_replay import NotCompilable
+from porting.engines.contract.failures import NotCompilable
+from porting.engines.contract.limits import CompileLimits
+from porting.engines.contract.trial import Trial
+from porting.engines.parity.comparison import compare_with_replay
 from porting.engines.recurrence.compiler import LIBRARY
 from porting.engines.recurrence.engine import RECURRENCE, find_recurrent_nodes
 from porting.engines.replay.replay import ReplayExecutable
-from porting.engines.tuning.parity import compare_with_replay
-from porting.engines.tuning.trials import Trial
 from porting.host_tensors import host_tensors
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,13 +11,14 @@ import torch.nn.functional as F
 from torch import nn
 
 from porting.capture import capture_step
+from porting.engines.aot.engine import AOT
 from porting.engines.calls.call_plan import CallPlan
 from porting.engines.calls.executable import BuildRequest, Variant
-from porting.engines.tuning import candidates
+from porting.engines.recurrence.engine import RECURRENCE
 from porting.engines.tuning.candidates import PLAIN, beats, choose, is_settled, list_candidates
 from porting.support.interleaved import Timing
 
-WHOLE, FUSED = Variant("aot"), Variant("aot", fused_update=True)
+WHOLE = Variant("aot")
 
 
 def step(settings, num_layers, *, model=None, **plan):
@@ -28,79 +30,67 @@ def step(settings, num_layers, *, model=None, **plan):
 
 
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
-def test_recurrent_layers_get_loops_of_their_own(settings, kind):
+def test_recurrent_layers_get_loops_of_their_own_before_programs(settings, kind):
     class First(kind):
         def forward(self, x):
             return super().forward(x)[0]
 
-    found = list_candidates(*step(settings("ADAM"), 1, model=First(3, 3)), engines=["aot", "recurrence"])
+    found = list_candidates(
+        *step(settings("ADAM"), 1, model=First(3, 3)), engines={"aot": AOT, "recurrence": RECURRENCE}
+    )
 
     wanted = [Variant("recurrence"), Variant("recurrence", fused_update=True)]
-    assert [variant for variant in found if variant.engine == "recurrence"] == wanted
+    assert [variant for variant in found if variant.engine != "replay"][:2] == wanted
+    assert WHOLE in found
 
 
 def test_other_steps_have_no_loops(settings):
-    found = list_candidates(*step(settings("ADAM"), 1), engines=["recurrence"])
+    found = list_candidates(*step(settings("ADAM"), 1), engines={"recurrence": RECURRENCE})
 
     assert {variant.engine for variant in found} == {"replay"}
 
 
-def compiled(graph, request):
-    return [variant for variant in list_candidates(graph, request, engines=["aot"]) if variant.engine == "aot"]
-
-
 def test_plain_replay_comes_first(settings):
-    assert list_candidates(*step(settings("ADAM"), 1), engines=["aot"])[0] == PLAIN
+    assert list_candidates(*step(settings("ADAM"), 1), engines={"aot": AOT})[0] == PLAIN
 
 
-@pytest.mark.parametrize("num_layers", [2, 40])
-def test_whole_steps_are_compiled(settings, num_layers):
-    found = compiled(*step(settings("ADAM"), num_layers))
+def test_an_engine_without_choices_has_one_variant(settings):
+    found = list_candidates(*step(settings("ADAM"), 1), engines={"theirs": object()})
 
-    assert WHOLE in found
-    assert not any(variant.fused_update for variant in found)
+    assert [variant for variant in found if variant.engine != "replay"] == [Variant("theirs")]
 
 
-def test_an_update_that_makes_a_step_too_large_for_the_compiler_is_left_to_fused_kernels(settings, monkeypatch):
-    monkeypatch.setattr(candidates, "_MAX_OPERATORS_OF_STEP", 1000)
-
-    assert compiled(*step(settings("ADAM"), 40)) == [FUSED]
+def listing(*variants):
+    return SimpleNamespace(list_variants=lambda _graph, _request: list(variants))
 
 
-def test_a_step_that_is_large_without_its_update_is_compiled_with_it(settings, monkeypatch):
-    monkeypatch.setattr(candidates, "_MAX_OPERATORS_OF_STEP", 1000)
-    monkeypatch.setattr(candidates, "_LARGE_SHARE_OF_UPDATE", 0.99)
+def test_an_engine_offers_variants_of_its_own_and_each_once(settings):
+    engine = listing(PLAIN, Variant("another", steps_per_run=2), PLAIN)
 
-    assert compiled(*step(settings("ADAM"), 40)) == [WHOLE]
+    found = list_candidates(*step(settings("ADAM"), 1), engines={"theirs": engine})
 
-
-def test_an_update_without_a_fused_kernel_is_compiled(settings):
-    found = compiled(*step(settings("LAMB"), 40))
-
-    assert found[0] == WHOLE
+    assert [variant for variant in found if variant.engine != "replay"] == [
+        Variant("theirs"),
+        Variant("theirs", steps_per_run=2),
+    ]
 
 
-@pytest.mark.parametrize(("iterations", "expected"), [(1, 0), (100, 1)])
-def test_several_steps_are_one_program_where_a_call_has_several(settings, iterations, expected):
-    found = compiled(*step(settings("SGD2"), 2, iterations=iterations))
+def test_an_engine_that_fails_to_list_its_variants_is_tried_all_the_same(settings):
+    engine = SimpleNamespace(list_variants=None)
 
-    assert sum(variant.steps_per_run > 1 for variant in found) == expected
+    found = list_candidates(*step(settings("ADAM"), 1), engines={"theirs": engine})
+
+    assert found[-1] == Variant("theirs")
 
 
 @pytest.mark.parametrize(("rows", "is_tried"), [(4, True), (200_000, False)])
 def test_a_single_thread_is_tried_for_tiny_steps(settings, monkeypatch, rows, is_tried):
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
-    model = nn.Linear(3, 3)
-    graph = capture_step(model, [torch.ones(rows, 3), torch.ones(rows, 3)], loss=F.mse_loss, mode="training")
-    names = tuple(info.name for info in graph.parameters)
+    graph = capture_step(nn.Linear(3, 3), [torch.ones(rows, 3)], mode="inference")
 
-    found = list_candidates(
-        graph, BuildRequest(CallPlan(iterations=10), (settings("SGD2"),), (names,)), engines=["aot"]
-    )
+    found = list_candidates(graph, BuildRequest(CallPlan()), engines={})
 
     assert (replace(PLAIN, num_threads=1) in found) is is_tried
-    assert (Variant("aot", num_threads=1) in found) is is_tried
-    assert all(variant.num_threads == (1 if is_tried else None) for variant in found if variant.steps_per_run > 1)
 
 
 # -- the choice

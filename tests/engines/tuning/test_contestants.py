@@ -8,10 +8,13 @@ from typing import NamedTuple, Optional
 import pytest
 
 from porting.capture import capture_step
+from porting.engines.aot.engine import AOT as AOT_ENGINE
 from porting.engines.calls.executable import Variant
+from porting.engines.contract.step_cost import StepCost
+from porting.engines.recurrence.engine import RECURRENCE
 from porting.engines.tuning.candidates import choose
 from porting.engines.tuning.contestants import Contestant, choose_wave, describe_candidate
-from porting.engines.tuning.predictions import StepCost
+from porting.engines.tuning.predictions import Forecast
 from porting.support.interleaved import Timing
 
 PLAIN, FUSED, LAST = Variant(), Variant(fused_update=True), Variant(channels_last=True)
@@ -19,6 +22,7 @@ AOT, AOT_LAST = Variant("aot"), Variant("aot", channels_last=True)
 AOT_FUSED, AOT_LAST_FUSED = Variant("aot", fused_update=True), Variant("aot", channels_last=True, fused_update=True)
 LOOPS, LOOPS_FUSED = Variant("recurrence"), Variant("recurrence", fused_update=True)
 TEN, TWENTY_FIVE = Variant("aot", steps_per_run=10), Variant("aot", steps_per_run=25)
+ENGINES = {"aot": AOT_ENGINE, "recurrence": RECURRENCE}
 
 
 class Measured(NamedTuple):
@@ -79,9 +83,21 @@ def graph():
 
 def enter(graph, measured):
     return [
-        Contestant(variant, graph, folder=None if variant.engine == "replay" else Path("programs"))
+        Contestant(
+            variant,
+            graph,
+            folder=None if variant.engine == "replay" else Path("programs"),
+            engine=ENGINES.get(variant.engine),
+            forecast=expect(variant, measured.cost),
+        )
         for variant in measured.milliseconds
     ]
+
+
+def expect(variant, cost):
+    return (
+        Forecast.of(AOT_ENGINE.predict(variant, cost), cost) if cost is not None and variant.engine == "aot" else None
+    )
 
 
 def measure(contestant, measured):
@@ -99,7 +115,7 @@ def tune(graph, measured):
         if contestant.folder is None:
             measure(contestant, measured)
     while True:
-        wave = choose_wave(contestants, measured.cost)
+        wave = choose_wave(contestants)
         if not wave:
             return contestants
         for contestant in wave:
@@ -140,7 +156,7 @@ def test_a_step_of_library_kernels_alone_is_not_compiled(graph):
     contestants = enter(graph, measured)
     measure(contestants[0], measured)
 
-    assert choose_wave(contestants, measured.cost) == []
+    assert choose_wave(contestants) == []
     assert all("kernels that it cannot make faster" in one.left_out for one in contestants[1:])
 
 
@@ -150,13 +166,13 @@ def test_loops_over_time_are_compiled_before_programs_and_with_the_update_that_i
     for contestant in contestants[:2]:
         measure(contestant, measured)
 
-    (first,) = choose_wave(contestants, None)
+    (first,) = choose_wave(contestants)
     first.compile_seconds = 4.0
     measure(first, measured)
 
     assert first.variant == LOOPS_FUSED
     assert contestants[2].left_out == "its update takes replay 1.03 times as long as the other one"
-    assert [one.variant for one in choose_wave(contestants, None)] == [AOT]
+    assert [one.variant for one in choose_wave(contestants)] == [AOT]
 
 
 def test_after_a_failure_the_next_candidate_is_compiled(graph):
@@ -165,11 +181,11 @@ def test_after_a_failure_the_next_candidate_is_compiled(graph):
     for contestant in contestants[:2]:
         measure(contestant, measured)
 
-    (first,) = choose_wave(contestants, None)
+    (first,) = choose_wave(contestants)
     first.problem, first.compile_seconds = "the compiler crashed", 10.0
 
     assert first.variant == AOT_LAST
-    assert [one.variant for one in choose_wave(contestants, None)] == [AOT]
+    assert [one.variant for one in choose_wave(contestants)] == [AOT]
 
 
 def test_engines_of_others_are_tried_beside_each_other(graph):
@@ -177,14 +193,14 @@ def test_engines_of_others_are_tried_beside_each_other(graph):
     contestants = enter(graph, measured)
     measure(contestants[0], measured)
 
-    assert [one.variant.engine for one in choose_wave(contestants, None)] == ["one", "two"]
+    assert [one.variant.engine for one in choose_wave(contestants)] == ["one", "two"]
 
 
 def test_of_equally_promising_ones_the_simpler_is_compiled_first(graph):
     contestants = enter(graph, Measured({PLAIN: 1.0, AOT: 0.5, TEN: 0.5}, None, 2))
     measure(contestants[0], Measured({PLAIN: 1.0}, None, 0))
 
-    (first,) = choose_wave(contestants, None)
+    (first,) = choose_wave(contestants)
 
     assert first.variant == AOT
 
@@ -196,7 +212,7 @@ def test_what_replay_cannot_tell_apart_is_compiled_at_once(graph):
         if contestant.folder is None:
             measure(contestant, measured)
 
-    wave = choose_wave(contestants, measured.cost, num_at_once=2)
+    wave = choose_wave(contestants, num_at_once=2)
 
     assert [one.variant for one in wave] == [AOT_LAST_FUSED, AOT_FUSED]
 
@@ -208,7 +224,7 @@ def test_what_replay_tells_apart_is_not_compiled_at_once(graph):
         if contestant.folder is None:
             measure(contestant, measured)
 
-    assert [one.variant for one in choose_wave(contestants, measured.cost, num_at_once=2)] == [AOT_LAST]
+    assert [one.variant for one in choose_wave(contestants, num_at_once=2)] == [AOT_LAST]
 
 
 def test_a_replay_that_is_out_still_tells_what_its_memory_format_is_worth(graph):
@@ -221,6 +237,6 @@ def test_a_replay_that_is_out_still_tells_what_its_memory_format_is_worth(graph)
     aot_last.compile_seconds = 10.0
     measure(aot_last, measured)
 
-    assert choose_wave(contestants, None) == []
+    assert choose_wave(contestants) == []
 
     assert aot.left_out.startswith("expected to take")

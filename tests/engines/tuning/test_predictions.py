@@ -2,56 +2,32 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 
 from porting.engines.calls.executable import Variant
-from porting.engines.tuning.predictions import StepCost, doubt, explain_loss, find_score, predict, relative_cost
+from porting.engines.contract.step_cost import StepCost
+from porting.engines.tuning.predictions import Forecast, doubt, explain_loss, find_score, predict, relative_cost
 from porting.support.interleaved import Interval, Timing
 
 PLAIN, LAST = Variant(), Variant(channels_last=True)
 AOT, AOT_LAST = Variant("aot"), Variant("aot", channels_last=True)
 
 
-def cost(products=0.0, library=0.0, update=0.0, rest=0.0, **facts):
-    return StepCost(products, library, update, rest, **facts)
+def forecast(usual, *, least=0.0, most=2.0, update=0.0):
+    return Forecast(Interval(usual, least, most), update)
 
 
-def test_a_step_of_library_kernels_alone_gains_nothing():
-    assert cost(library=1.0).most_gain == 1.0
+def test_a_forecast_is_a_share_of_the_replayed_call():
+    cost = StepCost(0.0, 3.0, 1.0, 0.0)
+
+    assert Forecast.of(Interval(2.0, 1.0, 6.0), cost) == Forecast(Interval(0.5, 0.25, 1.5), 0.5)
 
 
-def test_convolutions_may_gain_by_other_kernels():
-    found = cost(convolutions=1.0)
-
-    assert 1.0 < found.usual_gain < found.most_gain < 9 / 4
-
-
-def test_what_is_fused_gains_most():
-    assert cost(rest=1.0).most_gain > cost(update=1.0).most_gain > cost(library=1.0).most_gain
-
-
-def test_a_product_at_the_peak_of_the_machine_gains_nothing():
-    assert cost(products=1.0, product_flops=100, peak_flops=100.0).most_gain == 1.0
-
-
-def test_a_slow_product_may_gain_by_another_library():
-    slow = cost(products=1.0, product_flops=50, peak_flops=100.0)
-
-    assert slow.most_gain == pytest.approx(2.0)
-    assert 1.0 < slow.usual_gain < slow.most_gain
-
-
-def test_without_cells_the_least_is_never_more_than_the_usual_and_that_never_more_than_all():
-    for kinds in ((1.0, 2.0, 3.0, 4.0), (0.0, 1.0, 0.0, 0.1), (5.0, 0.0, 0.1, 0.0)):
-        found = StepCost(*kinds, product_flops=10, peak_flops=1000.0)
-
-        assert found.least_seconds <= found.usual_seconds <= found.seconds
-
-
-def test_a_step_that_takes_nothing_could_gain_anything():
-    assert cost().most_gain == math.inf
+@pytest.mark.parametrize(
+    ("seconds", "cost"), [(None, StepCost(0.0, 1.0, 0.0, 0.0)), (Interval(1.0, 1.0, 1.0), StepCost(0.0, 0.0, 0.0, 0.0))]
+)
+def test_there_is_no_forecast_without_a_prediction_or_of_a_step_that_takes_nothing(seconds, cost):
+    assert Forecast.of(seconds, cost) is None
 
 
 def test_the_score_lies_between_processor_and_clock():
@@ -70,37 +46,36 @@ def test_the_number_of_threads_that_replay_likes_is_expected_to_be_the_better_on
     assert relative_cost(Variant("aot", num_threads=1), replays, None) == pytest.approx(0.8)
 
 
-def test_several_steps_of_a_run_matter_for_tiny_steps_only():
-    tiny, large = cost(rest=0.01, num_iterations=100), cost(rest=10.0, num_iterations=100)
-    several = Variant("aot", steps_per_run=10)
-
-    gains = [relative_cost(AOT, {PLAIN: 1.0}, one) / relative_cost(several, {PLAIN: 1.0}, one) for one in (tiny, large)]
-
-    assert gains[0] > 1.05
-    assert gains[1] < 1.001
+def test_what_its_engine_expects_of_a_variant_counts():
+    assert relative_cost(AOT, {PLAIN: 1.0}, forecast(0.7)) == pytest.approx(0.7)
 
 
 def test_another_kind_of_update_is_worth_at_most_what_the_update_takes():
     fused = Variant("aot", fused_update=True)
 
-    assert doubt(AOT, fused, cost(library=1.0, update=0.01)) < 1.02
-    assert doubt(AOT, fused, cost(library=1.0, update=1.0)) > 1.2
+    assert doubt(AOT, fused, forecast(1.0, update=0.01)) < 1.02
+    assert doubt(AOT, fused, forecast(1.0, update=0.5)) > 1.2
 
 
-def test_without_a_compiled_candidate_the_cost_gives_the_bounds():
-    found = predict(AOT, {}, {PLAIN: 1.0}, cost(library=0.9, rest=0.1))
+def test_without_a_compiled_candidate_the_engine_gives_the_bounds():
+    found = predict(AOT, {}, {PLAIN: 1.0, LAST: 0.5}, {AOT: forecast(0.9, least=0.6, most=1.2)})
+
+    assert found == Interval(0.45, 0.3, 0.6)
+
+
+def test_a_forecast_counts_only_where_there_is_one_of_both():
+    found = predict(AOT, {AOT_LAST: 0.4}, {PLAIN: 1.0, LAST: 1.0}, {AOT: forecast(0.1)})
 
     assert found is not None
-    assert found.low == pytest.approx(0.915)
-    assert found.low < found.median < 1.0
+    assert found.median == pytest.approx(0.4)
 
 
 def test_nothing_is_predicted_of_an_engine_of_which_nothing_is_known():
-    assert predict(Variant("other"), {AOT: 0.5}, {PLAIN: 1.0}, None) is None
+    assert predict(Variant("other"), {AOT: 0.5}, {PLAIN: 1.0}, {}) is None
 
 
 def test_a_compiled_candidate_predicts_the_next_one():
-    found = predict(AOT, {AOT_LAST: 0.4}, {PLAIN: 1.0, LAST: 0.5}, None)
+    found = predict(AOT, {AOT_LAST: 0.4}, {PLAIN: 1.0, LAST: 0.5}, {})
 
     assert found is not None
     assert found.median == pytest.approx(0.8)
@@ -120,13 +95,3 @@ def test_what_is_not_known_is_tried():
 
 def test_the_reason_for_compiling_nothing_names_the_kernels():
     assert "kernels that it cannot make faster" in explain_loss(Interval(1.0, 1.0, 1.0), 1.0, is_first=True)
-
-
-def test_an_lstm_that_is_written_out_takes_longer_than_torchs_kernel():
-    found = predict(AOT, {}, {PLAIN: 1.0}, cost(cells=1.0))
-
-    assert found is not None
-    assert 1.0 < found.low < found.median < found.high
-    assert explain_loss(found, 1.0, is_first=True) == (
-        "at most 0.83 times as fast as the best: most of the step is in kernels that it cannot make faster"
-    )

@@ -13,14 +13,15 @@ from torch import nn
 from porting.capture import capture_step
 from porting.engines.calls.call_plan import CallPlan
 from porting.engines.calls.executable import BuildRequest, Variant
-from porting.engines.compiled.compile_settings import CompileFailure
+from porting.engines.contract.failures import CompileFailure
+from porting.engines.contract.limits import TuningLimits
+from porting.engines.contract.report import TuningReport
+from porting.engines.contract.trial import Trial
 from porting.engines.replay.replay import ReplayExecutable
 from porting.engines.tuning import tuner
-from porting.engines.tuning.limits import TuningLimits
-from porting.engines.tuning.report import TuningReport
-from porting.engines.tuning.trials import Trial
 from porting.engines.tuning.tuner import tune
 from porting.host_tensors import host_tensors
+from porting.support.interleaved import Interval
 
 INPUTS = [torch.randn(8, 4, generator=torch.Generator().manual_seed(0)), torch.arange(8, dtype=torch.int32) % 3]
 FAST, PLAIN = Variant("fast"), Variant()
@@ -410,3 +411,79 @@ def test_an_engine_that_cannot_be_prepared_is_tried_all_the_same(engines, tuned,
 
     assert tuned().report.chosen.engine == "aot"
     assert engine.events == ["compile"]
+
+
+class ForetellingEngine(PretendedEngine):
+    """An engine of which one variant is fast, and that knows so."""
+
+    def list_variants(self, graph, request):
+        return [Variant("theirs"), Variant("theirs", num_threads=1)]
+
+    def predict(self, variant, cost):
+        seconds = cost.seconds * (0.5 if variant.num_threads else 2.0)
+        return Interval(seconds, seconds * 0.9, seconds * 1.1)
+
+
+@pytest.fixture
+def entry_points(monkeypatch):
+    """Let other packages bring engines, and this one have none but replay."""
+
+    def entry_points(**engines):
+        entries = {
+            name: SimpleNamespace(name=name, load=lambda engine=engine: engine) for name, engine in engines.items()
+        }
+        monkeypatch.setattr("porting.engines.read_entry_points", lambda _group: entries)
+        monkeypatch.setattr("porting.engines.ENGINES", {"replay": "porting.engines.replay.replay:build_replay"})
+
+    return entry_points
+
+
+def test_an_engine_of_another_package_is_tuned_by_what_it_says_of_itself(clock, entry_points, tuned):
+    engine = ForetellingEngine(clock, 0.5)
+    entry_points(theirs=engine)
+
+    report = tuned().report
+
+    assert report.chosen == Variant("theirs", num_threads=1)
+    assert [one.variant for one in report.candidates if one.left_out] == [Variant("theirs")]
+    assert engine.num_compilations == 1
+
+
+def test_an_engine_that_predicts_nothing_is_compiled_to_find_out(clock, entry_points, tuned):
+    engine = PretendedEngine(clock, 0.5)
+    entry_points(theirs=engine)
+
+    assert tuned().report.chosen == Variant("theirs")
+
+
+def test_an_engine_that_fails_to_predict_is_compiled_to_find_out(clock, entry_points, tuned):
+    engine = ForetellingEngine(clock, 0.5)
+    engine.predict = None
+    entry_points(theirs=engine)
+
+    assert tuned().report.chosen.engine == "theirs"
+
+
+def test_an_engine_that_keeps_nothing_on_disk_is_not_tried(clock, entry_points, tuned):
+    entry_points(theirs=lambda _graph, _request: None)
+
+    assert {one.variant.engine for one in tuned().report.candidates} == {"replay"}
+
+
+def test_a_package_that_cannot_be_imported_is_out_with_the_reason(clock, entry_points, tuned, monkeypatch):
+    def fail():
+        raise ImportError("it lacks a part")
+
+    entry = SimpleNamespace(name="theirs", value="their.package:ENGINE", load=fail)
+    entry_points()
+    monkeypatch.setattr("porting.engines.read_entry_points", lambda _group: {"theirs": entry})
+
+    assert "it lacks a part" in problems(tuned().report)["theirs"]
+
+
+def test_a_memory_format_that_a_step_has_not_is_out_with_the_reason(clock, entry_points, tuned):
+    engine = ForetellingEngine(clock, 0.5)
+    engine.list_variants = lambda _graph, _request: [Variant("theirs", channels_last=True)]
+    entry_points(theirs=engine)
+
+    assert problems(tuned().report)["theirs, channels-last"] == "no convolution works on a weight of its own"

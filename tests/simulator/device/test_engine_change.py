@@ -14,8 +14,8 @@ from torch import nn
 from porting import PortOptions, to_ipu
 from porting.engines import load_engine
 from porting.engines.calls.executable import Variant
-from porting.engines.tuning.memory_format import lay_out
-from porting.engines.tuning.report import TuningReport
+from porting.engines.calls.memory_format import lay_out
+from porting.engines.contract.report import TuningReport
 from porting.executables.background import BackgroundTuning
 from porting.simulator._device import engine_change
 
