@@ -24,9 +24,9 @@ EVERYWHERE = _EveryFile()
 CASES = {
     # code: (program, the text that is found, the program afterwards)
     "B022": (
-        "x = 1\nbatch['a'] == batch['a'].t()  # order\n",
+        "x = 1\nbatch['a'] == batch['a'].contiguous()  # order\n",
         "batch['a'] ==",
-        "x = 1\nbatch['a'] = batch['a'].t()  # order\n",
+        "x = 1\nbatch['a'] = batch['a'].contiguous()  # order\n",
     ),
     "C004": (
         "def forward(self, x):\n    return self.a(x.cpu())\n",
@@ -35,9 +35,9 @@ CASES = {
     ),
     "C010": ("def forward(self, x):\n    print(x)\n", "print(x)", "def forward(self, x):\n    pass\n"),
     "C011": (
-        "def forward(self, x):\n    return x + torch.zeros(3, )\n",
+        "def forward(self, x):\n    return x.sum(1) + torch.zeros(3, )\n",
         "torch.zeros",
-        "def forward(self, x):\n    return x + torch.zeros(3, device=x.device)\n",
+        "def forward(self, x):\n    return x.sum(1) + torch.zeros(3, device=x.device)\n",
     ),
     "C026": ("def forward(self, x):\n    x *= 2 + y\n", "x *=", "def forward(self, x):\n    x = x * (2 + y)\n"),
     "D003": (
@@ -107,6 +107,29 @@ def test_a_loop_that_still_trains_on_the_host_keeps_its_step(tmp_path, code):
     found = [_find(path, code, "criterion(model(x), y)"), _find(path, "L010", "loss.backward()")]
 
     assert propose_fixes(found, ported_files=EVERYWHERE) == []
+
+
+def test_a_step_stays_where_a_backward_pass_stays(tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text("def f(loss):\n    loss.backward()\n\ndef g():\n    optimizer.zero_grad()\n    optimizer.step()\n")
+    found = [_find(path, "O008", "optimizer.zero_grad()"), _find(path, "O007", "optimizer.step()")]
+
+    assert propose_fixes(found, ported_files=EVERYWHERE) == []
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "with pytest.raises(RuntimeError):\n    loss.backward()\n",
+        "with self.assertRaises(RuntimeError):\n    loss.backward()\n",
+        "try:\n    loss.backward()\nexcept RuntimeError:\n    print('as said')\n",
+    ],
+)
+def test_what_is_tried_out_stays(tmp_path, program):
+    path = tmp_path / "train.py"
+    path.write_text(program)
+
+    assert propose_fixes([_find(path, "L010", "loss.backward()")], ported_files=EVERYWHERE) == []
 
 
 def test_a_result_that_is_used_stays(tmp_path):
