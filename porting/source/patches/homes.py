@@ -256,9 +256,11 @@ class _Way:
         if name == "Variable":
             return self.is_same(parent, made)
         if self._home in (self._tensors.find_roots(receiver) or ()):
-            # `copy_` takes it from anywhere
             if name == "copy_":
+                # from anywhere
                 return not made.is_random
+            if name in NAMES["meeting"] and made.is_whole:
+                return True
             return self.is_same(parent, replace(made, is_whole=False, has_met=True))
         if not self._source.is_of_torch(parent) or "drop" in name:
             return False
