@@ -18,7 +18,7 @@ from porting.diagnostics import Finding, PortingError
 from porting.source.patches.edits import EDITS, REMOVED, Replacement, Surroundings
 from porting.source.patches.homes import find_home
 from porting.source.patches.proofs import is_proven, leave_steps
-from porting.source.patches.uses import SourceTree
+from porting.source.patches.uses import read_tree
 from porting.support.atomic_files import write_atomically
 
 __all__ = ["FileFix", "list_unproven", "propose_fixes", "write_fixes"]
@@ -126,7 +126,7 @@ def _name_homes(text: bytes, findings: Sequence[Finding]) -> Dict[Finding, str]:
     """Name the tensor on whose device the factory of a finding can make its own, where there is one."""
     found = [finding for finding in findings if finding.code == "C011" and finding.place is not None]
     try:
-        source = SourceTree(text) if found else None
+        source = read_tree(text) if found else None
     except (SyntaxError, ValueError):
         return {}
     homes = {one: find_home(source, one.place) for one in found if source is not None and one.place is not None}

@@ -191,7 +191,7 @@ class _Way:
         beside = self._meet(others, made)
         if beside is None:
             return False
-        has_met_home = any(map(self._is_near, others))
+        has_met_home = any(self._home in (self._tensors.find_roots(other) or ()) for other in others)
         if proves and has_met_home and made.is_whole:
             # on another device the program would have failed here
             return True

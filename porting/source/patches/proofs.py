@@ -9,7 +9,7 @@ from typing import Callable, List, Mapping, Sequence
 from porting.diagnostics import Finding, Place
 from porting.source.library import NAMES
 from porting.source.patches.homes import find_home
-from porting.source.patches.uses import SourceTree
+from porting.source.patches.uses import SourceTree, read_tree
 from porting.source.rules.scope import MAY_BE_BARE
 
 __all__ = ["is_proven", "leave_steps"]
@@ -22,12 +22,14 @@ def is_proven(finding: Finding, text: bytes, *, is_ported: bool) -> bool:
     proof = _PROOFS.get(finding.code)
     if MAY_BE_BARE in finding.notes or finding.code in _OF_PORTS and not is_ported:
         return False
-    if proof is None or finding.place is None:
+    if finding.place is None:
         return True
     try:
-        return proof(SourceTree(text), finding.place)
+        source = read_tree(text)
     except (SyntaxError, ValueError):
         return False
+    # what is tried out is to fail
+    return not source.is_tried(finding.place) and (proof is None or proof(source, finding.place))
 
 
 def leave_steps(proven: Sequence[Finding], text: bytes) -> List[Finding]:
@@ -35,7 +37,7 @@ def leave_steps(proven: Sequence[Finding], text: bytes) -> List[Finding]:
     gone = {one.place.line for one in proven if one.place is not None and one.code in _OF_BACKWARD}
     if not any(one.code in _OF_STEP for one in proven):
         return list(proven)
-    passes = _list_calls(SourceTree(text), "backward")
+    passes = _list_calls(read_tree(text), "backward")
     stays = any(gone.isdisjoint(range(call.lineno, (call.end_lineno or call.lineno) + 1)) for call in passes)
     return [one for one in proven if not stays or one.code not in _OF_STEP]
 
@@ -45,11 +47,6 @@ def leave_steps(proven: Sequence[Finding], text: bytes) -> List[Finding]:
 _OF_PORTS = ("C004", "C010", "C026")
 _OF_BACKWARD = ("L010", "O010")
 _OF_STEP = ("O007", "O008", "O010")
-
-
-def _prove_backward(source: SourceTree, place: Place) -> bool:
-    """What is tried out is to fail."""
-    return not source.is_tried(place)
 
 
 def _prove_device(source: SourceTree, place: Place) -> bool:
@@ -105,9 +102,10 @@ def _prove_move_of_port(source: SourceTree, place: Place) -> bool:
 
 
 def _prove_save(source: SourceTree, place: Place) -> bool:
-    """What is loaded as a whole has to be saved as a whole."""
+    """What is loaded as a whole has to be saved as a whole; what PopTorch saves so, another file may load."""
     inner = {part for call in _list_calls(source, "load_state_dict") for part in ast.walk(call)}
-    return all(call in inner for call in _list_calls(source, "load"))
+    loads = _list_calls(source, "load")
+    return all(call in inner for call in loads) and (bool(loads) or not source.imports("poptorch"))
 
 
 def _list_calls(source: SourceTree, name: str) -> list:
@@ -124,6 +122,5 @@ _PROOFS: Mapping[str, _Proof] = MappingProxyType(
         "C026": _prove_write,
         "D003": _prove_move_of_port,
         "K006": _prove_save,
-        "L010": _prove_backward,
     }
 )

@@ -98,8 +98,10 @@ class Tensors:
             return None
         name, arguments = call.func.attr.rstrip("_"), list_arguments(call)
         if name in ("to", "type_as"):
-            # where another tensor is
             other = arguments[0] if len(arguments) == 1 else None
+            if getattr(other, "attr", "") == "dtype" or getattr(getattr(other, "value", None), "id", "") == "torch":
+                return self.find_roots(call.func.value)
+            # where another tensor is
             is_device = isinstance(other, ast.Attribute) and other.attr == "device"
             return self.find_roots(other.value if isinstance(other, ast.Attribute) and is_device else other)
         if isinstance(call.func.value, ast.Name) and call.func.value.id in ("torch", "F", "self"):

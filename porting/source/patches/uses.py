@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from importlib.util import decode_source
 from typing import Dict, FrozenSet, Iterable, Optional, Set, Union
 
@@ -10,7 +11,7 @@ from porting.diagnostics import Place
 from porting.source.files import Unit
 from porting.source.library import NAMES
 
-__all__ = ["Function", "SourceTree"]
+__all__ = ["Function", "SourceTree", "read_tree"]
 
 Function = Union[ast.FunctionDef, ast.AsyncFunctionDef]
 
@@ -38,6 +39,11 @@ class SourceTree:
         self.modules = _list_held(self._parents, NAMES["modules of one tensor"])
         self.parameters = _list_held(self._parents, frozenset({"Parameter"}))
         self._roots = _list_roots(self._parents)
+
+    def imports(self, library: str) -> bool:
+        """Tell whether the file imports a library."""
+        imported = (node for node in self._parents if isinstance(node, ast.Import))
+        return any(alias.name.partition(".")[0] == library for node in imported for alias in node.names)
 
     def find_parent(self, node: ast.AST) -> Optional[ast.AST]:
         """Find what a node stands in; the index of a subscript stands in the subscript, as it does since Python 3.9."""
@@ -143,6 +149,12 @@ class SourceTree:
         seen.add(target.id)
         loads = (node for node in ast.walk(self.tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load))
         return all(self._stays(node, seen) for node in loads if node.id == target.id)
+
+
+@functools.lru_cache(maxsize=4)
+def read_tree(text: bytes) -> SourceTree:
+    """Parse a file, once for all its findings; raise SyntaxError or ValueError where Python cannot."""
+    return SourceTree(text)
 
 
 def _waits(item: ast.withitem) -> bool:

@@ -26,6 +26,8 @@ CASES = [
     ("D003", "port.to(dtype=torch.float16)\n", "port.to", False, False),
     ("K006", "torch.save(port, f)\nmodel.load_state_dict(torch.load(f))\n", "torch.save", True, True),
     ("K006", "torch.save(port, f)\nport = torch.load(f)\n", "torch.save", False, False),
+    ("K006", "import poptorch\ntorch.save(port, f)\n", "torch.save", False, False),
+    ("D003", "with pytest.raises(Error):\n    port.to('cpu')\n", "port.to", False, False),
     ("L010", "loss.backward()\n", "loss.backward()", True, True),
     ("C004", "def forward(self, x:\n", "x", False, False),
 ]
