@@ -77,8 +77,21 @@ def _prove_print(source: SourceTree, place: Place) -> bool:
 def _prove_write(source: SourceTree, place: Place) -> bool:
     """A port's inputs are copies, of which nobody else sees a write; another name of the tensor would."""
     names = (node for node in ast.walk(source.tree) if isinstance(node, ast.Name) and node.lineno == place.line)
-    name = next((node.id for node in names if source.begins_at(node, place)), "")
-    return bool(name) and not source.is_aliased(place, name)
+    name = next((node for node in names if source.begins_at(node, place)), None)
+    function = source.find_function(name) if name is not None else None
+    if name is None or function is None or source.is_aliased(place, name.id):
+        return False
+    is_given = any(part.arg == name.id for part in ast.walk(function.args) if isinstance(part, ast.arg))
+    return not is_given or function.name == "forward" and _is_outermost(source, function)
+
+
+def _is_outermost(source: SourceTree, function: ast.AST) -> bool:
+    """Tell whether a method is of a model that the file makes, and never as a part of another one."""
+    model = source.find_parent(function)
+    calls = [node for node in ast.walk(source.tree) if isinstance(node, ast.Call)]
+    made = [call for call in calls if getattr(call.func, "id", "") == getattr(model, "name", None)]
+    parts = {part for node in ast.walk(source.tree) if isinstance(node, ast.ClassDef) for part in ast.walk(node)}
+    return isinstance(model, ast.ClassDef) and bool(made) and parts.isdisjoint(made)
 
 
 def _prove_assignment(source: SourceTree, place: Place) -> bool:

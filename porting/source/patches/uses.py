@@ -108,7 +108,7 @@ class SourceTree:
         return self._stays(node, set())
 
     def is_aliased(self, place: Place, name: str) -> bool:
-        """Tell whether the function around a place gives what a name holds, or a view of it, another name."""
+        """Tell whether the function around a place has another name for what a name holds, or for a view of it."""
         around = [
             node
             for node in ast.walk(self.tree)
@@ -117,7 +117,7 @@ class SourceTree:
         ]
         assigned = ast.walk(around[-1] if around else self.tree)
         return any(
-            isinstance(node, (ast.Assign, ast.AnnAssign)) and node.lineno < place.line and _is_view(node.value, name)
+            isinstance(node, (ast.Assign, ast.AnnAssign)) and node.lineno < place.line and _shares(node, name)
             for node in assigned
         )
 
@@ -189,12 +189,19 @@ def _list_held(nodes: Iterable[ast.AST], classes: FrozenSet[str]) -> FrozenSet[s
     return frozenset(name for name, known in held.items() if known == {True})
 
 
-def _is_view(node: Optional[ast.AST], name: str) -> bool:
-    """Tell whether an expression is what a name holds, a part of it, or may be a view of it."""
+def _shares(assignment: Union[ast.Assign, ast.AnnAssign], name: str) -> bool:
+    """Tell whether an assignment gives what a name holds another name, or gives it what has one."""
+    targets = assignment.targets if isinstance(assignment, ast.Assign) else [assignment.target]
+    viewed = _find_viewed(assignment.value)
+    return viewed == name or viewed is not None and any(getattr(target, "id", "") == name for target in targets)
+
+
+def _find_viewed(node: Optional[ast.AST]) -> Optional[str]:
+    """Find the name of what an expression is, or is a part of, or may be a view of."""
     while isinstance(node, (ast.Attribute, ast.Subscript, ast.Call)):
         if isinstance(node, ast.Call):
             is_view = isinstance(node.func, ast.Attribute) and node.func.attr in NAMES["views"]
             node = node.func if is_view else None
         else:
             node = node.value
-    return isinstance(node, ast.Name) and node.id == name
+    return node.id if isinstance(node, ast.Name) else None

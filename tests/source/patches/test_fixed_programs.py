@@ -316,6 +316,44 @@ def test_a_plain_program_computes_the_same_after_all_its_fixes(trap, tmp_path, c
     }
 
 
+PARTS = """\
+def shift(x):
+    x += 1.0
+
+
+class Shift(nn.Module):
+    def forward(self, x):
+        x += 1.0
+        return x
+
+
+"""
+
+WRITES = {
+    "a view of an input": "        part = x.view(-1)\n        part += 1.0\n",
+    "a part of an input": "        part = x[:, :2]\n        part.mul_(2.0)\n",
+    "a function's input": "        shift(x)\n",
+    "an input of a part": "        x = Shift()(x) + x\n",
+    "an input by another name": "        kept = x\n        x += 1.0\n        x = x - kept\n",
+    "an input alone": "        x += 1.0\n        x.mul_(2.0)\n",
+}
+
+
+@pytest.mark.parametrize("name", sorted(WRITES))
+def test_what_a_port_computes_stays_whatever_writes_are_fixed(name, tmp_path, capsys):
+    path = tmp_path / "train.py"
+    text = PORT.replace(IN_FORWARD, WRITES[name] + IN_FORWARD)
+    path.write_text(text.replace("class Net", f"{PARTS}class Net"))
+    before = {name: value.clone() for name, value in run_program(path).items()}
+
+    main(["check", "train.py", "--fix"])
+    after = run_program(path)
+
+    capsys.readouterr()
+    for weight, value in before.items():
+        torch.testing.assert_close(after[weight], value)
+
+
 def test_a_port_of_the_corpus_that_fails_runs_after_its_fixes(tmp_path, capsys):
     path = tmp_path / "train.py"
     text = (CORPUS / "faulty_ports" / "to_ipu_loop.py").read_text()
