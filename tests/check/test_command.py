@@ -530,8 +530,13 @@ def test_only_what_is_told_is_fixed(check, faulty):
     assert faulty.read_text() == allowed.replace("    loss.backward()\n", "")
 
     faulty.write_text(FAULTY)
-    assert check("faulty.py", "--fix", "--select", "O007")[0] == 0
-    assert faulty.read_text() == FAULTY.replace("    optimizer.step()\n", "")
+    assert check("faulty.py", "--fix", "--select", "L010")[0] == 0
+    assert faulty.read_text() == FAULTY.replace("    loss.backward()\n", "")
+
+
+def test_a_step_stays_where_its_backward_pass_is_not_selected(check, faulty):
+    assert check("faulty.py", "--fix", "--select", "O007")[0] == 1
+    assert faulty.read_text() == FAULTY
 
 
 def test_what_the_baseline_knows_is_not_fixed(check, faulty):
@@ -557,14 +562,14 @@ def test_a_plain_program_keeps_its_loop(check, faulty):
 
 def test_a_function_is_run_again_after_its_fix(check, faulty):
     text = MODEL.format(comment="").replace(
-        "        return h if h.mean() > 0 else -h", "        print(h)\n        return h"
+        "        return h if h.mean() > 0 else -h", "        return h + (x.sum(1, keepdim=True) + torch.zeros(3))"
     )
     Path("model_of_test.py").write_text(text)
 
     status, output, _errors = check("model_of_test.py:make", "--fix")
 
     assert (status, output.splitlines()[0]) == (0, "fixed: 1 finding in 1 file")
-    assert Path("model_of_test.py").read_text() == text.replace("        print(h)\n", "")
+    assert Path("model_of_test.py").read_text() == text.replace("zeros(3)", "zeros(3, device=x.device)", 1)
 
 
 def test_a_program_that_fails_is_fixed_as_far_as_it_is_read(check, faulty):

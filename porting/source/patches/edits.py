@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Callable, Mapping, Optional, Tuple, Type, Union
+from typing import Any, Callable, Mapping, Tuple, Type, Union
 
 import libcst as cst
 from libcst import matchers as m
@@ -27,9 +27,9 @@ REMOVED = cst.Expr(cst.Name("_removed_by_porting"))
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What stands around a node: the function that it is in, if any, and whether nothing reads what it assigns."""
+    """What stands around a node: a tensor whose device it can name, if any; whether nothing reads what it assigns."""
 
-    function: Optional[cst.FunctionDef] = None
+    home: str = ""
     is_unused: bool = False
 
 
@@ -167,16 +167,10 @@ def _bracket(value: cst.BaseExpression) -> cst.BaseExpression:
 
 
 def _name_device(call: cst.Call, around: Surroundings) -> Replacement:
-    """Add `device=` of an input of `forward` that is a tensor to the call of a factory."""
-    function = around.function
-    if function is None or function.name.value != "forward":
+    """Add `device=` of a tensor of the function to the call of a factory."""
+    if not around.home:
         return None
-    if any(arg.keyword is not None and arg.keyword.value == "device" for arg in call.args):
-        return None
-    name = next((p.name.value for p in function.params.params[1:] if _is_tensor(p, function)), None)
-    if name is None:
-        return None
-    device = cst.ensure_type(cst.parse_expression(f"f(device={name}.device)"), cst.Call).args[0]
+    device = cst.ensure_type(cst.parse_expression(f"f(device={around.home}.device)"), cst.Call).args[0]
     args = list(call.args)
     if args and isinstance(args[-1].comma, cst.MaybeSentinel):
         # brackets of several lines close where they did, and the new line begins as the first one
@@ -186,24 +180,6 @@ def _name_device(call: cst.Call, around: Surroundings) -> Replacement:
         comma = cst.Comma(whitespace_after=between)
         args[-1] = args[-1].with_changes(comma=comma, whitespace_after_arg=cst.SimpleWhitespace(""))
     return call.with_changes(args=[*args, device])
-
-
-def _is_tensor(parameter: cst.Param, function: cst.FunctionDef) -> bool:
-    """Tell whether a parameter is used, or annotated, as a tensor that is there in each call."""
-    if parameter.default is not None:
-        return False
-    if parameter.annotation is not None:
-        return m.matches(
-            parameter.annotation.annotation,
-            m.Name("Tensor") | m.Attribute(value=m.Name("torch"), attr=m.Name("Tensor")),
-        )
-    named = m.Name(parameter.name.value)
-    read = m.findall(function.body, m.Attribute(value=named))
-    if any(isinstance(node, cst.Attribute) and node.attr.value in NAMES["of tensors alone"] for node in read):
-        return True
-    # what numbers and attributes are added to may be a number: `n - 1`, `n * self.heads`
-    made = m.Call(func=m.Attribute())
-    return bool(m.findall(function.body, m.BinaryOperation(named, right=made) | m.BinaryOperation(made, right=named)))
 
 
 def _save_state(call: cst.Call, _around: Surroundings) -> Replacement:

@@ -7,6 +7,7 @@ import difflib
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Container, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import libcst as cst
@@ -15,7 +16,9 @@ from libcst.metadata import CodeRange, MetadataWrapper, PositionProvider
 
 from porting.diagnostics import Finding, PortingError
 from porting.source.patches.edits import EDITS, REMOVED, Replacement, Surroundings
-from porting.source.patches.proofs import is_proven
+from porting.source.patches.homes import find_home
+from porting.source.patches.proofs import is_proven, leave_steps
+from porting.source.patches.uses import read_tree
 from porting.support.atomic_files import write_atomically
 
 __all__ = ["FileFix", "list_unproven", "propose_fixes", "write_fixes"]
@@ -69,8 +72,8 @@ def propose_fixes(
     fixes = []
     for file, found in sorted(by_file.items()):
         text = Path(file).read_bytes()
-        proven = [one for one in found if with_unproven or is_proven(one, text, is_ported=file in ported_files)]
-        fixes.append(_fix_file(Path(file), text, proven))
+        proven = [one for one in found if is_proven(one, text, is_ported=file in ported_files)]
+        fixes.append(_fix_file(Path(file), text, found if with_unproven else leave_steps(proven, text)))
     return [fix for fix in fixes if fix is not None]
 
 
@@ -107,7 +110,7 @@ def _fix_file(path: Path, before: bytes, findings: Sequence[Finding]) -> Optiona
         wrapper = MetadataWrapper(cst.parse_module(before))
     except (cst.ParserSyntaxError, SyntaxError, UnicodeDecodeError):
         return None
-    changes = _Changes(_find_nodes(wrapper, findings))
+    changes = _Changes(_find_nodes(wrapper, findings), homes=_name_homes(before, findings))
     tree = wrapper.module.visit(changes)
     read = Counter(node.value for node in m.findall(tree, m.Name()) if isinstance(node, cst.Name))
     leftovers = _Changes(changes.assignments, read)
@@ -117,6 +120,17 @@ def _fix_file(path: Path, before: bytes, findings: Sequence[Finding]) -> Optiona
         # a change that Python cannot read would be worse than any finding
         return None
     return FileFix(path, before, after, tree.encoding, (*changes.fixed, *leftovers.fixed))
+
+
+def _name_homes(text: bytes, findings: Sequence[Finding]) -> Dict[Finding, str]:
+    """Name the tensor on whose device the factory of a finding can make its own, where there is one."""
+    found = [finding for finding in findings if finding.code == "C011" and finding.place is not None]
+    try:
+        source = read_tree(text) if found else None
+    except (SyntaxError, ValueError):
+        return {}
+    homes = {one: find_home(source, one.place) for one in found if source is not None and one.place is not None}
+    return {finding: home.tensor for finding, home in homes.items() if home is not None}
 
 
 def _is_python(text: bytes) -> bool:
@@ -131,27 +145,25 @@ class _Changes(cst.CSTTransformer):
     """Changes the nodes that findings point at; `fixed` are the findings that had one.
 
     `assignments` are those that other changes may leave without a reader: they are left to another visit, which knows
-    how often each name is `read`.
+    how often each name is `read`. `homes` are the tensors whose devices factories can name.
     """
 
-    def __init__(self, wanted: Mapping[cst.CSTNode, Finding], read: Optional[Mapping[str, int]] = None) -> None:
+    def __init__(
+        self,
+        wanted: Mapping[cst.CSTNode, Finding],
+        read: Optional[Mapping[str, int]] = None,
+        *,
+        homes: Mapping[Finding, str] = MappingProxyType({}),
+    ) -> None:
         super().__init__()
         self.fixed: List[Finding] = []
         self.assignments: Dict[cst.CSTNode, Finding] = {}
-        self._functions: List[cst.FunctionDef] = []
+        self._homes = homes
         self._wanted = wanted
         self._read = read
 
-    def on_visit(self, node: cst.CSTNode) -> bool:
-        """Remember the function that is gone into."""
-        if isinstance(node, cst.FunctionDef):
-            self._functions.append(node)
-        return True
-
     def on_leave(self, original_node: cst.CSTNode, updated_node: cst.CSTNode) -> Replacement:  # type: ignore[override]
         """Change a node, and what a change of its parts leaves of it."""
-        if isinstance(original_node, cst.FunctionDef):
-            self._functions.pop()
         if isinstance(updated_node, cst.SimpleStatementLine) and not updated_node.body:
             return updated_node.with_changes(body=[REMOVED])
         if _assigns_itself(updated_node) and not _assigns_itself(original_node):
@@ -164,7 +176,7 @@ class _Changes(cst.CSTTransformer):
         if isinstance(updated_node, cst.Assign) and self._read is None:
             self.assignments[updated_node] = finding
             return updated_node
-        around = Surroundings(self._functions[-1] if self._functions else None, self._is_unused(updated_node))
+        around = Surroundings(self._homes.get(finding, ""), self._is_unused(updated_node))
         changed = EDITS[finding.code].change(updated_node, around)
         if changed is None:
             return updated_node

@@ -216,6 +216,60 @@ def test_a_fixed_program_trains_as_plain_pytorch_does_and_nothing_is_found_in_it
     assert main(["check", "train.py"]) == 0
 
 
+HOST_BESIDE_PORT = """\
+
+class Plain:
+    def __init__(self):
+        self.model = Net()
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        self.ported = to_ipu(self.model, criterion, optimizer=self.optimizer)
+
+    def host_step(self, x, y):
+        self.optimizer.zero_grad()
+        loss = criterion(self.model(x), y)
+        loss.sum().backward()
+        self.optimizer.step()
+
+
+plain = Plain()
+for x, y in batches:
+    plain.host_step(x, y)
+weights = plain.model.state_dict()
+plain.ported(*batches[0])
+"""
+
+
+def test_the_steps_of_a_model_on_the_host_stay_beside_a_port(tmp_path, capsys):
+    path = tmp_path / "train.py"
+    path.write_text(PORT.replace("weights = ported.state_dict()\n", HOST_BESIDE_PORT))
+    before = {name: value.clone() for name, value in run_program(path).items()}
+
+    main(["check", "train.py", "--fix"])
+    after = run_program(path)
+
+    capsys.readouterr()
+    for name, value in before.items():
+        torch.testing.assert_close(after[name], value)
+
+
+def test_a_fix_keeps_line_ends_tabs_the_encoding_and_what_stands_before_it(tmp_path, capsys):
+    path = tmp_path / "train.py"
+    lines = IN_FORWARD.replace("(x)", "(x) + shift").replace("self.hidden(x) + shift", "(self.hidden(x) + shift)")
+    factory = "        é = 'ä'; shift = torch.ones(x.shape[0], 16)  # Zoë\n"
+    text = "# -*- coding: latin-1 -*-\n" + PORT.replace(IN_FORWARD, factory + lines).replace("    ", "\t")
+    content = text.replace("\n", "\r\n").encode("latin-1")
+    path.write_bytes(content)
+    before = run_program(path)
+
+    main(["check", "train.py", "--fix"])
+
+    capsys.readouterr()
+    assert path.read_bytes() == content.replace(b", 16)  #", b", 16, device=x.device)  #")
+    assert {name: value.tolist() for name, value in run_program(path).items()} == {
+        name: value.tolist() for name, value in before.items()
+    }
+
+
 TRAPS = {
     "numpy": "cost = x.detach().cpu().numpy()\n        x = x + float(cost.mean())",
     "a variable": "cost = x.cpu()\n        rows = np.sort(cost.detach())\n        x = x + float(rows.mean())",
@@ -223,6 +277,13 @@ TRAPS = {
     "a count": "print(self.count())",
     "an alias": "kept = x\n        x += 1.0\n        x = x - kept + kept",
     "a comparison": "self.hidden.in_features == 4",
+    "a number that is an input": "x = x + (0.5 * torch.ones(4)) * self.rate(0.5)",
+    "the order of memory": "turned = x.t()\n        turned == turned.contiguous()\n        x = turned.t()",
+    "another value": "y = x\n        y == y.relu()\n        x = y",
+    "random numbers": "x = x + torch.rand(4) * torch.zeros(4).uniform_()",
+    "a result on the host": "self.calls += int(torch.ones(3).numpy().sum())",
+    "a name that is bound again": "x = x.unbind(0)\n        x = torch.stack(x) + torch.zeros(4)",
+    "a mean and a deviation": "x = torch.normal(x, x.abs() + 1)",
     "an end of a block": "if self.training:\n            # in\n            print(x)\n            # out",
 }
 
@@ -238,7 +299,8 @@ def test_a_plain_program_computes_the_same_after_all_its_fixes(trap, tmp_path, c
     )
     text = text.replace("ported.state_dict()", "{**model.state_dict(), 'calls': torch.tensor(model.calls)}")
     text = text.replace("        self.hidden, self.last", "        self.calls = 0\n        self.hidden, self.last")
-    method = "    def count(self):\n        self.calls += 1\n        return self.calls\n\n"
+    method = "    def rate(self, t):\n        return torch.ones(4) * t\n\n"
+    method += "    def count(self):\n        self.calls += 1\n        return self.calls\n\n"
     text = text.replace("    def forward", method + "    def forward").replace(
         IN_FORWARD, f"        {TRAPS[trap]}\n{IN_FORWARD}"
     )
@@ -252,6 +314,44 @@ def test_a_plain_program_computes_the_same_after_all_its_fixes(trap, tmp_path, c
     assert {name: value.tolist() for name, value in after.items()} == {
         name: value.tolist() for name, value in before.items()
     }
+
+
+PARTS = """\
+def shift(x):
+    x += 1.0
+
+
+class Shift(nn.Module):
+    def forward(self, x):
+        x += 1.0
+        return x
+
+
+"""
+
+WRITES = {
+    "a view of an input": "        part = x.view(-1)\n        part += 1.0\n",
+    "a part of an input": "        part = x[:, :2]\n        part.mul_(2.0)\n",
+    "a function's input": "        shift(x)\n",
+    "an input of a part": "        x = Shift()(x) + x\n",
+    "an input by another name": "        kept = x\n        x += 1.0\n        x = x - kept\n",
+    "an input alone": "        x += 1.0\n        x.mul_(2.0)\n",
+}
+
+
+@pytest.mark.parametrize("name", sorted(WRITES))
+def test_what_a_port_computes_stays_whatever_writes_are_fixed(name, tmp_path, capsys):
+    path = tmp_path / "train.py"
+    text = PORT.replace(IN_FORWARD, WRITES[name] + IN_FORWARD)
+    path.write_text(text.replace("class Net", f"{PARTS}class Net"))
+    before = {name: value.clone() for name, value in run_program(path).items()}
+
+    main(["check", "train.py", "--fix"])
+    after = run_program(path)
+
+    capsys.readouterr()
+    for weight, value in before.items():
+        torch.testing.assert_close(after[weight], value)
 
 
 def test_a_port_of_the_corpus_that_fails_runs_after_its_fixes(tmp_path, capsys):

@@ -21,12 +21,14 @@ class _EveryFile:
 
 EVERYWHERE = _EveryFile()
 
+NET = "net = Net()\nclass Net:\n    def forward(self, x):\n"
+
 CASES = {
     # code: (program, the text that is found, the program afterwards)
     "B022": (
-        "x = 1\nbatch['a'] == batch['a'].t()  # order\n",
+        "x = 1\nbatch['a'] == batch['a'].contiguous()  # order\n",
         "batch['a'] ==",
-        "x = 1\nbatch['a'] = batch['a'].t()  # order\n",
+        "x = 1\nbatch['a'] = batch['a'].contiguous()  # order\n",
     ),
     "C004": (
         "def forward(self, x):\n    return self.a(x.cpu())\n",
@@ -35,11 +37,11 @@ CASES = {
     ),
     "C010": ("def forward(self, x):\n    print(x)\n", "print(x)", "def forward(self, x):\n    pass\n"),
     "C011": (
-        "def forward(self, x):\n    return x + torch.zeros(3, )\n",
+        "def forward(self, x):\n    return x.sum(1) + torch.zeros(3, )\n",
         "torch.zeros",
-        "def forward(self, x):\n    return x + torch.zeros(3, device=x.device)\n",
+        "def forward(self, x):\n    return x.sum(1) + torch.zeros(3, device=x.device)\n",
     ),
-    "C026": ("def forward(self, x):\n    x *= 2 + y\n", "x *=", "def forward(self, x):\n    x = x * (2 + y)\n"),
+    "C026": (f"{NET}        x *= 2 + y\n", "x *=", f"{NET}        x = x * (2 + y)\n"),
     "D003": (
         "model = to_ipu(m)\nmodel = model.to(device)\nrun(model.to(d))\n",
         "model.to(device)",
@@ -109,6 +111,29 @@ def test_a_loop_that_still_trains_on_the_host_keeps_its_step(tmp_path, code):
     assert propose_fixes(found, ported_files=EVERYWHERE) == []
 
 
+def test_a_step_stays_where_a_backward_pass_stays(tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text("def f(loss):\n    loss.backward()\n\ndef g():\n    optimizer.zero_grad()\n    optimizer.step()\n")
+    found = [_find(path, "O008", "optimizer.zero_grad()"), _find(path, "O007", "optimizer.step()")]
+
+    assert propose_fixes(found, ported_files=EVERYWHERE) == []
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "with pytest.raises(RuntimeError):\n    loss.backward()\n",
+        "with self.assertRaises(RuntimeError):\n    loss.backward()\n",
+        "try:\n    loss.backward()\nexcept RuntimeError:\n    print('as said')\n",
+    ],
+)
+def test_what_is_tried_out_stays(tmp_path, program):
+    path = tmp_path / "train.py"
+    path.write_text(program)
+
+    assert propose_fixes([_find(path, "L010", "loss.backward()")], ported_files=EVERYWHERE) == []
+
+
 def test_a_result_that_is_used_stays(tmp_path):
     path = tmp_path / "train.py"
     path.write_text("found = scaler.step(optimizer)\n")
@@ -128,8 +153,8 @@ def test_a_result_that_is_used_stays(tmp_path):
         ("C011", "def forward(self, batch):\n    return batch['x'] + torch.zeros(3)\n", "torch.zeros(3)"),
         ("C011", "def forward(self, n):\n    return self.w[n - 1] + torch.zeros(3)\n", "torch.zeros(3)"),
         ("C011", "def forward(self, x=None):\n    return x.sum() + torch.zeros(3)\n", "torch.zeros(3)"),
-        ("C026", "def forward(self, x):\n    x.bernoulli_(0.5)\n", "x.bernoulli_(0.5)"),
-        ("C026", "def forward(self, x):\n    x[0] += 1\n", "x[0] += 1"),
+        ("C026", f"{NET}        x.bernoulli_(0.5)\n", "x.bernoulli_(0.5)"),
+        ("C026", f"{NET}        x[0] += 1\n", "x[0] += 1"),
         ("D003", "model = wrap(port, 3)\n", "wrap(port, 3)"),
         ("D003", "model = DataParallel(*ports)\n", "DataParallel(*ports)"),
         ("D010", "import os, poptorch\n", "import os"),

@@ -65,6 +65,8 @@ def test_what_numpy_or_somebody_unknown_gets_does_not(text):
         ("y = x\n    x += 1", True),
         ("y = x[0]\n    x += 1", True),
         ("y = x.flatten(1).t()\n    x += 1", True),
+        ("x = y.view(-1)\n    x += 1", True),
+        ("x = self.kept\n    x += 1", True),
         ("y = x + 1\n    x += 1", False),
         ("y = x.relu()\n    x += 1", False),
         ("x += 1\n    y = x", False),
