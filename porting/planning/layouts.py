@@ -12,7 +12,7 @@ from ..machines import Chip, Machine
 from ..options import PortOptions
 from .memory_model import Layout, measure_ipus
 from .optimizer_bytes import count_state_bytes, find_width
-from .split import split_step
+from .split import Splitter
 from .step_memory import StepMemory
 
 __all__ = ["cut_stages", "make_layout"]
@@ -60,12 +60,15 @@ def cut_stages(
     if options.stages or ipus == 1:
         return layout, dict(options.stages or {})
     numbers = [ipus] if ipus is not None else [n for n in _NUMBERS_OF_IPUS if n <= machine.num_chips]
+    splitter = Splitter(step, layout)
     for number in numbers:
         if number == 1:
             if max(memory.total_bytes for memory in measure_ipus(step, layout)) <= limit:
                 break
             continue
-        split = split_step(step, layout, number, limit=limit)
+        if ipus is None and not splitter.may_fit(number, limit):
+            continue
+        split = splitter.split(number, limit)
         if split is not None and (split.num_bytes <= limit or ipus is not None):
             trains = step.mode == "training"
             cut = replace(layout, begins=split.begins, ipus=split.ipus)

@@ -48,6 +48,7 @@ __all__ = [
     "count_program_bytes",
     "join_stages",
     "measure_ipus",
+    "measure_resident",
     "measure_stage",
     "measure_stages",
 ]
@@ -151,6 +152,18 @@ def measure_ipus(step: StepMemory, layout: Layout) -> Tuple[StageMemory, ...]:
     for one in measure_stages(step, layout):
         memories[one.ipu] = join_stages(memories[one.ipu], one, layout) if one.ipu in memories else one
     return tuple(memories[ipu] for ipu in sorted(memories))
+
+
+def measure_resident(step: StepMemory, layout: Layout) -> List[int]:
+    """Return the bytes of weights, gradients and optimizer state that are first used before each operator, and all."""
+    changes = [0] * (len(step.operations) + 1)
+    for info in step.parameters:
+        changes[step.first_uses.get(info.name, 0) + 1] += _count_state_bytes(info, layout)
+        if info.requires_grad and step.mode == "training":
+            width: float = layout.accumulator_bytes * layout.accumulates
+            width += 0 if layout.state_off_chip else layout.state_bytes / layout.state_shards
+            changes[step.first_uses.get(info.name, 0) + 1] += int(math.prod(info.shape) * width)
+    return list(itertools.accumulate(changes))
 
 
 def measure_stages(step: StepMemory, layout: Layout) -> List[StageMemory]:

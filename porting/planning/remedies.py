@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Opt
 from ..diagnostics import list_names
 from ..options import PortOptions
 from .memory_model import Layout, measure_ipus
-from .split import split_step
+from .split import Splitter
 from .step_memory import StepMemory
 
 __all__ = ["Remedy", "choose_remedies", "list_first_remedy", "list_remedies"]
@@ -242,8 +242,11 @@ def _cut_pipeline(step: StepMemory, layout: Layout, options: PortOptions, limit:
         return None
     best: Optional[_Change] = None
     least = _measure_fullest(step, layout)
+    splitter = Splitter(step, layout)
     for num_ipus in _PIPELINES:
-        split = split_step(step, layout, num_ipus, limit=limit)
+        if not splitter.may_fit(num_ipus, limit) and num_ipus < _PIPELINES[-1]:
+            continue
+        split = splitter.split(num_ipus, limit)
         if split is None:
             break
         listed = ", ".join(f'"{name}": {ipu}' for name, ipu in split.stages.items())

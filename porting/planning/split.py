@@ -6,16 +6,29 @@ number, because earlier stages keep more micro-batches.
 
 from __future__ import annotations
 
+import bisect
 import itertools
 from dataclasses import dataclass, replace
 from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from .memory_model import Layout, StageMemory, balance_stage, count_copies, join_stages, measure_ipus, measure_stage
+from .memory_model import (
+    Layout,
+    StageMemory,
+    balance_bytes,
+    balance_stage,
+    count_copies,
+    join_stages,
+    measure_ipus,
+    measure_resident,
+    measure_stage,
+)
 from .step_memory import StepMemory
 
-__all__ = ["Split", "collect_cuts", "split_step"]
+__all__ = ["Split", "Splitter", "collect_cuts", "split_step"]
 
 _MOST_CUTS = 64
+# how near to the least memory stages are that fit nowhere, and where the search for them ends
+_NEAR, _MUCH = 1.005, 4
 
 
 @dataclass(frozen=True)
@@ -41,13 +54,18 @@ class _Tail(NamedTuple):
 
 
 class _Segment(NamedTuple):
-    """Operators between two cuts as a stage: its share of the work, and its memory while one micro-batch waits."""
+    """Operators between two cuts as a stage: its share of the work, and its memory, apart from what waits for it."""
 
     work: float
     memory: StageMemory
+    fixed: int
+
+    def count_bytes(self, copies: int) -> float:
+        """Return what the stage holds while so many micro-batches wait."""
+        return balance_bytes(self.fixed + copies * self.memory.kept_bytes)
 
     def with_copies(self, copies: int) -> StageMemory:
-        """Return the memory of a stage in which so many micro-batches wait."""
+        """Return the memory of the stage while so many micro-batches wait."""
         return balance_stage(replace(self.memory, kept_bytes=copies * self.memory.kept_bytes))
 
 
@@ -80,10 +98,7 @@ def split_step(
     `layout` says how the step is laid out besides. `pins` places modules on IPUs. None where the step has too few
     places to cut, or where no cut respects pins and keeps each weight on one IPU.
     """
-    problem = _Problem(step, layout, num_ipus, pins or {})
-    splits = [problem.solve(limit, tail) for tail in (None, *problem.iter_tails())]
-    found = [split for split in splits if split is not None]
-    return min(found, key=lambda split: (split.num_bytes > limit, _rate_split(split, limit)), default=None)
+    return Splitter(step, layout, pins).split(num_ipus, limit)
 
 
 def _rate_split(split: Split, limit: int) -> float:
@@ -111,88 +126,108 @@ def _measure_work(step: StepMemory) -> List[float]:
     return [0.0, *(work / total for work in itertools.accumulate(works))]
 
 
-class _Problem:
-    """One step and one number of IPUs: what each stage would cost, and the best stages for a limit of memory."""
+class Splitter:
+    """Cuts a step into stages, on different numbers of IPUs: what each stage would hold is measured once."""
 
-    def __init__(self, step: StepMemory, layout: Layout, num_ipus: int, pins: Mapping[str, int]) -> None:
-        self._step, self._num_ipus = step, num_ipus
+    def __init__(self, step: StepMemory, layout: Layout, pins: Optional[Mapping[str, int]] = None) -> None:
+        """Find the places where the step can be cut; `pins` places modules on IPUs."""
+        self._step = step
         self._layout = replace(layout, recomputes=True, accumulates=True)
         self._names = collect_cuts(step)
+        pins = pins or {}
         self._pins = {step.begins.get(name, 0): ipu for name, ipu in pins.items()}
         self._names.update({step.begins[name]: name for name in pins if step.begins.get(name, 0)})
         self._end = len(step.operations)
         self._works = _measure_work(step)
-        self._shared = list(_iter_shared(step))
+        self._resident = measure_resident(step, self._layout)
+        self._uses = _list_uses(step)
         self._segments: Dict[Tuple[int, int], _Segment] = {}
 
-    def iter_tails(self) -> Iterator[_Tail]:
-        """List the places at the end where a stage on IPU 0 can begin that uses its weights again."""
-        for first, last in self._shared:
-            for place in self._names:
-                if first < place <= last and place > self._end // 2:
-                    yield _Tail(place, first)
+    def split(self, num_ipus: int, limit: int) -> Optional[Split]:
+        """Return the quickest stages on `num_ipus` IPUs that fit, or else quick ones that hold the least; or None."""
+        splits = [self._solve(num_ipus, limit, tail) for tail in (None, *self._iter_tails())]
+        found = [split for split in splits if split is not None]
+        return min(found, key=lambda split: (split.num_bytes > limit, _rate_split(split, limit)), default=None)
 
-    def solve(self, limit: int, tail: Optional[_Tail]) -> Optional[Split]:
+    def may_fit(self, num_ipus: int, limit: int) -> bool:
+        """Tell whether weights and what belongs to them have room on `num_ipus` IPUs at all."""
+        return self._resident[-1] <= num_ipus * limit
+
+    def _iter_tails(self) -> Iterator[_Tail]:
+        """List the places at the end where a stage on IPU 0 can begin that uses its weights again."""
+        for positions in self._uses:
+            for place in self._names:
+                if positions[0] < place <= positions[-1] and place > self._end // 2:
+                    yield _Tail(place, positions[0])
+
+    def _solve(self, num_ipus: int, limit: int, tail: Optional[_Tail]) -> Optional[Split]:
         """Return the best stages with this tail: the quickest within the limit, or else those with the least memory."""
         end = self._end if tail is None else tail.place
-        places = [0, *(place for place in sorted(self._names) if self._may_cut(place, tail) and place < end), end]
-        if len(places) - 1 < self._num_ipus:
+        places = [0, *(place for place in sorted(self._names) if place < end and self._may_cut(place, end)), end]
+        if len(places) - 1 < num_ipus:
             return None
-        begins = self._choose_begins(places, limit, tail)
+        begins = self._choose_begins(num_ipus, places, limit, tail)
         if begins is None:
-            begins = self._choose_begins(places, None, tail)
-            # nothing fits: the quickest of those whose fullest IPU holds the least
-            begins = begins and self._choose_begins(places, self._make_split(begins, tail).num_bytes, tail)
-        return None if begins is None else self._make_split(begins, tail)
+            begins = self._choose_least(num_ipus, places, limit, tail)
+        return None if begins is None else self._make_split(num_ipus, begins, tail)
 
-    def _may_cut(self, place: int, tail: Optional[_Tail]) -> bool:
-        """Tell whether a stage may begin here: no weight is used on both sides but those that the tail uses again."""
-        end = self._end if tail is None else tail.place
-        return not any(first < place <= last for first, last in self._iter_shared_before(end))
+    def _choose_least(
+        self, num_ipus: int, places: Sequence[int], limit: float, tail: Optional[_Tail]
+    ) -> Optional[Tuple[int, ...]]:
+        """Return the quickest stages whose fullest IPU holds hardly more than the least that it can."""
+        whole = self._find_segment(0, self._end).count_bytes(count_copies(0, num_ipus + 1))
+        begins, high = None, max(limit, self._resident[-1] / num_ipus)
+        while begins is None and high < _MUCH * whole:
+            low, high = high, 1.5 * high
+            begins = self._choose_begins(num_ipus, places, high, tail)
+        while begins is not None and high > _NEAR * low:
+            middle = (low + high) / 2
+            found = self._choose_begins(num_ipus, places, middle, tail)
+            low, high, begins = (middle, high, begins) if found is None else (low, middle, found)
+        return begins
 
-    def _iter_shared_before(self, end: int) -> Iterator[Tuple[int, int]]:
-        for positions in _list_uses(self._step):
-            before = [position for position in positions if position < end]
-            if len(before) > 1:
-                yield before[0], before[-1]
+    def _may_cut(self, place: int, end: int) -> bool:
+        """Tell whether a stage may begin here: no weight is used on both sides but those that a tail uses again."""
+        return not any(
+            positions[0] < place <= max(position for position in positions if position < end)
+            for positions in self._uses
+            if positions[0] < place
+        )
 
     def _choose_begins(
-        self, places: Sequence[int], limit: Optional[int], tail: Optional[_Tail]
+        self, num_ipus: int, places: Sequence[int], limit: float, tail: Optional[_Tail]
     ) -> Optional[Tuple[int, ...]]:
-        """Choose where stages begin, by dynamic programming; without a limit the fullest IPU holds the least."""
-        num_stages = self._num_ipus + (tail is not None)
+        """Choose where stages begin, by dynamic programming over the IPUs and the places where a stage ends."""
+        num_stages = num_ipus + (tail is not None)
         best: Dict[int, Tuple[float, Tuple[int, ...]]] = {0: (0.0, ())}
-        for number in range(self._num_ipus):
+        for number in range(num_ipus):
             better: Dict[int, Tuple[float, Tuple[int, ...]]] = {}
+            is_last = number == num_ipus - 1
             for begin, (cost, begins) in best.items():
-                for finish in places:
-                    if finish <= begin or (finish == places[-1]) != (number == self._num_ipus - 1):
-                        continue
-                    own = self._measure_cost(begin, finish, number, num_stages, limit, tail)
-                    if own is None:
-                        continue
-                    found = max(cost, own)
-                    if finish not in better or found < better[finish][0]:
-                        better[finish] = (found, (*begins, begin))
+                ends = places[-1:] if is_last else places[bisect.bisect_right(places, begin) : -1]
+                for finish in ends:
+                    if self._resident[finish] - self._resident[begin] > limit:
+                        break
+                    own = self._measure_work_of(begin, finish, number, num_stages, limit, tail)
+                    if own is not None and (finish not in better or max(cost, own) < better[finish][0]):
+                        better[finish] = (max(cost, own), (*begins, begin))
             best = better
         return best[places[-1]][1] if places[-1] in best else None
 
-    def _measure_cost(
-        self, begin: int, finish: int, number: int, num_stages: int, limit: Optional[int], tail: Optional[_Tail]
+    def _measure_work_of(
+        self, begin: int, finish: int, number: int, num_stages: int, limit: float, tail: Optional[_Tail]
     ) -> Optional[float]:
-        """Return the cost of a stage: its work, or its bytes without a limit; None if it is not allowed."""
+        """Return the work of a stage; None if it is not allowed, or does not fit."""
         if any(begin <= place < finish and ipu != number for place, ipu in self._pins.items()):
             return None
-        segment = self._find_segment(begin, finish)
-        memory, work = segment.with_copies(count_copies(number, num_stages)), segment.work
-        if number == 0 and tail is not None:
-            if finish <= tail.least_first:
-                return None
-            last = self._find_segment(tail.place, self._end)
-            memory, work = join_stages(memory, last.memory, self._layout), work + last.work
-        if limit is None:
-            return float(memory.total_bytes)
-        return work if memory.total_bytes <= limit else None
+        segment, copies = self._find_segment(begin, finish), count_copies(number, num_stages)
+        if number or tail is None:
+            return segment.work if segment.count_bytes(copies) <= limit else None
+        if finish <= tail.least_first:
+            return None
+        last = self._find_segment(tail.place, self._end)
+        memory = join_stages(segment.with_copies(copies), last.memory, self._layout)
+        return segment.work + last.work if memory.total_bytes <= limit else None
 
     def _find_segment(self, begin: int, finish: int) -> _Segment:
         key = (begin, finish)
@@ -202,17 +237,18 @@ class _Problem:
             number = begins.index(begin)
             memory = measure_stage(self._step, layout, number, begin, finish)
             memory = replace(memory, kept_bytes=memory.kept_bytes // count_copies(number, len(begins)))
-            self._segments[key] = _Segment(self._works[finish] - self._works[begin], memory)
+            fixed = memory.total_bytes - memory.kept_bytes - memory.imbalance_bytes
+            self._segments[key] = _Segment(self._works[finish] - self._works[begin], memory, fixed)
         return self._segments[key]
 
-    def _make_split(self, begins: Tuple[int, ...], tail: Optional[_Tail]) -> Split:
+    def _make_split(self, num_ipus: int, begins: Tuple[int, ...], tail: Optional[_Tail]) -> Split:
         ipus = tuple(range(len(begins)))
         stages = {self._names[place]: ipu for place, ipu in zip(begins[1:], ipus[1:])}
         if tail is not None:
             begins, ipus = (*begins, tail.place), (*ipus, 0)
             stages[self._names[tail.place]] = 0
         memories = measure_ipus(self._step, replace(self._layout, begins=begins, ipus=ipus))
-        works = [0.0] * self._num_ipus
+        works = [0.0] * num_ipus
         for first, finish, ipu in zip(begins, (*begins[1:], self._end), ipus):
             works[ipu] += self._works[finish] - self._works[first]
         return Split(stages, begins, ipus, max(works), max(memory.total_bytes for memory in memories))
@@ -225,10 +261,3 @@ def _list_uses(step: StepMemory) -> List[List[int]]:
         for name in operation.parameters:
             uses.setdefault(name, []).append(position)
     return list(uses.values())
-
-
-def _iter_shared(step: StepMemory) -> Iterator[Tuple[int, int]]:
-    """List the first and the last use of each parameter that several operators use."""
-    for positions in _list_uses(step):
-        if positions[-1] > positions[0]:
-            yield positions[0], positions[-1]
