@@ -12,11 +12,14 @@ from typing import Any, Dict, Iterator, Mapping, Tuple
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from .module_attributes import NOT_THE_USERS
 from .structure import flatten_tensors
 
-__all__ = ["copy_model", "copy_together", "keep_buffers"]
+_LARGE = 1 << 20
+
+__all__ = ["copy_model", "copy_together", "copy_without_values", "keep_buffers"]
 
 
 def copy_together(model: nn.Module, *parts: Any) -> Tuple[Any, ...]:
@@ -36,6 +39,27 @@ def copy_together(model: nn.Module, *parts: Any) -> Tuple[Any, ...]:
     (False, True)
     """
     memo = _collect_computed_tensors(model)
+    return tuple(_copy_all((model, *parts), memo))
+
+
+def copy_without_values(model: nn.Module, *parts: Any) -> Tuple[Any, ...]:
+    """Copy a model and its companions as `copy_together` does, with large tensors on the "meta" device.
+
+    The copy takes next to no memory; tensors below a mebibyte keep their values, which `forward` may read.
+
+    >>> copied, = copy_without_values(nn.Linear(1024, 1024))
+    >>> copied.weight.device.type, copied.bias.device.type
+    ('meta', 'cpu')
+    """
+    memo = _collect_computed_tensors(model)
+    states = [part.state for part in parts if isinstance(part, torch.optim.Optimizer)]
+    tensors = [*model.parameters(), *model.buffers(), *flatten_tensors([list(state.values()) for state in states])]
+    for tensor in tensors:
+        if is_lazy(tensor) or tensor.numel() * tensor.element_size() < _LARGE:
+            continue
+        empty = torch.empty_like(tensor, device="meta", requires_grad=False)
+        is_parameter = isinstance(tensor, nn.Parameter)
+        memo[id(tensor)] = nn.Parameter(empty, requires_grad=tensor.requires_grad) if is_parameter else empty
     return tuple(_copy_all((model, *parts), memo))
 
 

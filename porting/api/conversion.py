@@ -139,6 +139,8 @@ def to_ipu(
         "returns": returns,
         "loss_output": loss_output,
     }
+    if options.pipeline is not None:
+        options = _plan_pipeline(model, loss, example, optimizer, options, {**settings, "label": label})
     ported: Union[PortedModel, HostLoopModel]
     if loop == "host":
         host_loop = importlib.import_module("porting.api.host_loop")  # few programs keep their loop
@@ -155,6 +157,30 @@ def to_ipu(
         args, kwargs = make_call_arguments(example)
         ported.compile(*args, **kwargs)
     return ported
+
+
+def _plan_pipeline(
+    model: nn.Module,
+    loss: Optional[Losses],
+    example: Structure,
+    optimizer: Optional[torch.optim.Optimizer],
+    options: PortOptions,
+    settings: Mapping[str, Any],
+) -> PortOptions:
+    """Return the options with the stages that a plan for `example` has, or as they are where one IPU is enough."""
+    if example is None:
+        raise OptionError.at_caller(
+            "P002",
+            message="`pipeline` is 'auto', and there is no batch to plan the stages for",
+            help="pass one: `to_ipu(..., example=batch)`",
+        )
+    # without the torch that a capture wants there are no plans
+    planner = importlib.import_module("porting.planning.planner")
+    plain = options.replace(pipeline=None)
+    plan = planner.plan(model, loss, example, optimizer, plain, **settings)
+    if not plan.stages:
+        return plain
+    return plain.replace(stages=plan.stages)
 
 
 def _choose_look_at_outputs(backend: Backend) -> Optional[Callable[[Any], None]]:

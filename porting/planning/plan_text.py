@@ -50,6 +50,8 @@ def format_plan(plan: Plan) -> str:
     rows.append(["+-", *(_format_mebi(memory.error_bytes) for memory in plan.ipus)])
     lines += align_columns([header, *rows], right=range(1, len(header)))
     lines += [_format_verdict(plan), *_iter_stages(plan), *_iter_speed(plan)]
+    if plan.least_ipus > len(plan.ipus) and not plan.fits:
+        lines.append(f"weights, gradients and optimizer state alone fill {plan.least_ipus} IPUs")
     if plan.verdict != "fits":
         lines += _list_remedies(plan)
     return "\n".join(lines)

@@ -6,6 +6,7 @@ Users call `porting.plan` and `porting.memory_report` before there is any hardwa
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple
 
@@ -15,8 +16,9 @@ from torch import nn
 from .. import simulator
 from ..adapters.loss_terms import Losses
 from ..api import PortedModel, to_ipu
-from ..diagnostics import BatchError, Finding, OptionError
+from ..diagnostics import BatchError, Finding, OptionError, PortingWarning
 from ..machines import DEFAULT, Chip, Machine, find_machine
+from ..model_copies import copy_without_values
 from ..module_attributes import materialise_lazy_modules
 from ..options import PortOptions
 from ..structure import Structure, make_call_arguments
@@ -24,7 +26,7 @@ from ..torch_insides.trees import tree_leaves, tree_map
 from .evidence import iter_reasons_outside
 from .layouts import cut_stages, make_layout
 from .memory_look import FITS
-from .memory_model import StageMemory, measure_ipus
+from .memory_model import StageMemory, measure_ipus, measure_resident
 from .plan_text import format_mb, format_plan
 from .remedies import Remedy, choose_remedies, list_remedies
 from .step_memory import StepMemory
@@ -49,8 +51,9 @@ class Plan:
 
     `ipus` has the bytes by what they are for, `stages` the modules that begin a stage on an IPU, which
     `PortOptions(pipeline=plan)` takes. `remedies` are what would help, in the order to try it, and `suggested` are the
-    options with those of them that are enough. `forecast` is the speed on the machine, `scaling`
-    that on more replicas. `outside` says why the published evidence does not cover the step, if so.
+    options with those of them that are enough. `forecast` is the speed on the machine, `scaling` that on more replicas.
+    `least_ipus` have room for the weights and what belongs to them. `outside` says why the published evidence does not
+    cover the step, if so.
     """
 
     machine: Machine
@@ -63,6 +66,7 @@ class Plan:
     suggested: PortOptions
     forecast: Forecast
     scaling: Tuple[Scale, ...]
+    least_ipus: int
     outside: Tuple[str, ...] = ()
 
     not_counted = (
@@ -178,6 +182,7 @@ class Plan:
                 for memory in self.ipus
             ],
             "stages": dict(self.stages),
+            "least_ipus": self.least_ipus,
             "samples_per_second": speed.samples_per_second,
             "samples_per_second_low": speed.low,
             "samples_per_second_high": speed.high,
@@ -230,9 +235,13 @@ def plan(
         raise OptionError.at_caller(
             "P002", message="`ipus` and `stages` both say how many IPUs a replica has", help="leave one of them out"
         )
-    ported = to_ipu(
-        model, loss, optimizer=optimizer, options=options.replace(memory="ignore"), device="sim", **settings
-    )
+    # a port converts its model where the precision asks for it
+    model, loss, optimizer = copy_without_values(model, loss, optimizer)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PortingWarning)
+        ported = to_ipu(
+            model, loss, optimizer=optimizer, options=options.replace(memory="ignore"), device="sim", **settings
+        )
     batch = _choose_largest(example)
     step, trained = _look_at(ported, batch, mode, takes_any=True)
     return make_plan(step, options, trained, found, ipus=ipus, loader_rate=loader_rate)
@@ -293,6 +302,7 @@ def make_plan(
         scaling=tuple(
             list_scaling(step, layout, memories, machine, accumulation=accumulation, loader_rate=loader_rate)
         ),
+        least_ipus=math.ceil(measure_resident(step, layout)[-1] / chip.memory_bytes) or 1,
         outside=tuple(iter_reasons_outside(step, layout, machine)),
     )
 
