@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import textwrap
 from typing import TYPE_CHECKING, Iterator, List, Tuple
 
@@ -107,6 +108,13 @@ def _list_remedies(plan: Plan) -> List[str]:
         alone, together = _format_mebi(remedy.alone_bytes), _format_mebi(remedy.together_bytes)
         lines.append(f"  {remedy.name:28} {alone:>10} {together:>14} {remedy.time:>16}")
         lines += _wrap_lines(remedy.change, "    ")
+    changes = [
+        f"{field.name}={getattr(plan.suggested, field.name)!r}"
+        for field in dataclasses.fields(plan.options)
+        if getattr(plan.suggested, field.name) != getattr(plan.options, field.name)
+    ]
+    if changes:
+        lines += _wrap_lines(f"together: {', '.join(changes)}", "")
     return lines
 
 

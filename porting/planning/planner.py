@@ -297,7 +297,7 @@ def make_plan(
         stages=stages,
         remedies=remedies,
         options=planned,
-        suggested=choose_remedies(step, layout, planned, remedies, limit=limit),
+        suggested=choose_remedies(step, layout, planned, limit=limit),
         forecast=forecast(step, layout, memories, machine, accumulation=accumulation, loader_rate=loader_rate),
         scaling=tuple(
             list_scaling(step, layout, memories, machine, accumulation=accumulation, loader_rate=loader_rate)

@@ -72,38 +72,30 @@ def list_first_remedy(step: StepMemory, layout: Layout, options: PortOptions, *,
     return tuple(itertools.islice((remedy for remedy in cheap if remedy.alone_bytes < enough), 1))
 
 
-def choose_remedies(
-    step: StepMemory, layout: Layout, options: PortOptions, remedies: Sequence[Remedy], *, limit: int
-) -> PortOptions:
-    """Return the options with the first remedies that are enough for `limit`, without those that are not needed then.
+def choose_remedies(step: StepMemory, layout: Layout, options: PortOptions, *, limit: int) -> PortOptions:
+    """Return the options with the remedies that are enough for `limit`, or with all of them if they are not.
 
-    With all of them if they are not enough.
+    The first ones of the ladder are taken until it fits. Then spare memory is spent back: what costs the most is left
+    out again where the others are enough.
     """
     if _measure_fullest(step, layout) <= limit:
         return options
-    count = next((n for n, remedy in enumerate(remedies, 1) if remedy.together_bytes <= limit), len(remedies))
-    chosen = list(remedies[:count])
-    # spare memory is spent back: on the remedy that costs the most, which is the last but the one that was needed
-    for remedy in reversed(chosen[:-1]):
-        fewer = [other for other in chosen if other is not remedy]
-        if _measure_with(step, layout, options, fewer, limit) <= limit:
-            chosen = fewer
-    changes: Dict[str, Any] = {}
-    for remedy in chosen:
-        changes.update(remedy.options)
+    chosen: List[_Propose] = []
+    found: List[Remedy] = []
+    for propose in _LADDER:
+        chosen.append(propose)
+        found = list(_iter_remedies(step, layout, options, limit, chosen))
+        if found and found[-1].together_bytes <= limit:
+            break
+    for propose in reversed(list(chosen)) if found and found[-1].together_bytes <= limit else ():
+        fewer = [other for other in chosen if other is not propose]
+        again = list(_iter_remedies(step, layout, options, limit, fewer))
+        if again and again[-1].together_bytes <= limit:
+            chosen, found = fewer, again
+    changes: Dict[str, Any] = {name: value for remedy in found for name, value in remedy.options.items()}
     if changes.get("stages"):
         changes["accumulation"] = max(int(changes.get("accumulation", options.accumulation)), _count_rounds(changes))
     return options.replace(**changes)
-
-
-def _measure_with(
-    step: StepMemory, layout: Layout, options: PortOptions, remedies: Sequence[Remedy], limit: int
-) -> int:
-    """Return what the fullest IPU holds with these remedies alone, each chosen again on top of those before it."""
-    names = [remedy.name.split(" of ")[0] for remedy in remedies]
-    kept = [propose for propose in _LADDER if any(name.startswith(_NAMES[propose]) for name in names)]
-    found = list(_iter_remedies(step, layout, options, limit, kept))
-    return found[-1].together_bytes if found else _measure_fullest(step, layout)
 
 
 def _count_rounds(changes: Mapping[str, Any]) -> int:
@@ -120,7 +112,10 @@ def _iter_remedies(
         change = propose(step, together, options, limit)
         if change is None:
             continue
-        together = replace(together, **change.layout)
+        changed = replace(together, **change.layout)
+        if together is not layout and _measure_fullest(step, changed) >= _measure_fullest(step, together):
+            continue
+        together = changed
         yield Remedy(
             name=change.name,
             change=change.words,
@@ -275,15 +270,6 @@ _LADDER: Tuple[_Propose, ...] = (
     _serialize_products,
     _cut_pipeline,
 )
-_NAMES: Mapping[_Propose, str] = {
-    _halve_precision: "float16",
-    _shrink_micro_batch: "micro-batch",
-    _recompute_blocks: "recomputation",
-    _move_state_off_chip: "state",
-    _limit_products: "available",
-    _serialize_products: "serialized",
-    _cut_pipeline: "pipeline",
-}
 
 
 # -- modules whose outputs may be kept ---------------------------------------------------------------------------------

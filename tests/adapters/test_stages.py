@@ -272,3 +272,29 @@ def test_balanced_stages_of_a_sequence_inside_have_its_name():
 def test_more_stages_than_modules_are_refused():
     with pytest.raises(ValueError, match="3 modules"):
         balanced_stages(Tower(), 4, within="layers")
+
+
+def test_a_product_in_parts_trains_as_the_whole_one():
+    def train(**options):
+        torch.manual_seed(0)
+        tower = Tower().eval()
+        optimizer = torch.optim.SGD(tower.parameters(), lr=0.1)
+        ported = to_ipu(tower, nn.CrossEntropyLoss(), optimizer=optimizer, options=PortOptions(**options), device="sim")
+        losses = [ported(torch.ones(4, 4), torch.tensor([0, 1, 2, 0]))[1].item() for _step in range(3)]
+        return losses, vars(tower.enter).get("forward")
+
+    whole, _none = train()
+    parts, left_behind = train(serialize={"enter": 4})
+
+    assert parts == pytest.approx(whole, rel=1e-5)
+    assert left_behind is None
+
+
+@pytest.mark.parametrize(
+    ("serialize", "fault"), [({"layers.0.1": 2}, "which is a Tanh"), ({"head": 2}, "3 outputs are not 2 equal parts")]
+)
+def test_only_products_of_equal_parts_are_computed_in_parts(serialize, fault):
+    with pytest.raises(OptionError, match=fault) as caught:
+        to_ipu(Tower(), nn.CrossEntropyLoss(), options=PortOptions(serialize=serialize), device="sim")
+
+    assert caught.value.code == "P007"

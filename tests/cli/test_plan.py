@@ -74,3 +74,45 @@ def test_stages_that_are_none_are_a_finding(target, capsys, stages):
     assert main(["memory", f"{target}:make", "--stages", stages]) == 1
 
     assert "error[P002]" in capsys.readouterr().err
+
+
+def test_a_machine_is_named_and_shared_out(target, capsys):
+    assert main(["plan", f"{target}:make", "--machine", "bow-pod64", "--ipus", "2"]) == 0
+
+    shown = capsys.readouterr().out
+    assert "memory of bow-pod64" in shown
+    assert "on 32 replicas" in shown
+    assert "the pipeline is full" in shown
+
+
+def test_an_unknown_machine_is_refused_with_the_nearest(target, capsys):
+    assert main(["plan", f"{target}:make", "--machine", "bow-pod15"]) == 1
+    assert "did you mean `bow-pod16`?" in capsys.readouterr().err
+
+
+def test_what_other_options_would_change_is_one_table(target, capsys):
+    assert main(["plan", f"{target}:make", "--what-if", "accumulation=4,precision=float16"]) == 0
+
+    shown = capsys.readouterr().out
+    assert shown.splitlines()[0].split() == ["MiB", "on", "the", "fullest", "IPU", "before", "after", "change"]
+    assert "samples a second" in shown
+    assert shown.count("before: fits; after: fits") == 1
+
+
+def test_an_option_that_there_is_not_is_refused(target, capsys):
+    assert main(["plan", f"{target}:make", "--what-if", "precision=float8"]) == 1
+    assert "P002" in capsys.readouterr().err
+
+
+def test_hours_are_told_of_so_many_samples(target, capsys):
+    assert main(["plan", f"{target}:make", "--samples", "1e9"]) == 0
+    assert "1,000,000,000 samples: " in capsys.readouterr().out
+
+
+def test_a_page_is_written(target, tmp_path, capsys):
+    pytest.importorskip("jinja2", reason="needs the extra `bench`")
+    page = tmp_path / "plan.html"
+
+    assert main(["plan", f"{target}:make", "--html", str(page)]) == 0
+    assert page.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+    assert f"{page}: the plan as a page" in capsys.readouterr().out

@@ -14,7 +14,16 @@ from tests.hardware.fresh_process import FreshProcesses
 PACKAGE = Path(porting.__file__).parent
 
 # names and packages that capture a model on the CPU, for which torch 2.0 is too old
-NEED_CAPTURE = ("StepGraph", "capture_step", "compile_step", "dump_graph", "export", "load_step", "memory_report")
+NEED_CAPTURE = (
+    "StepGraph",
+    "capture_step",
+    "compile_step",
+    "dump_graph",
+    "export",
+    "load_step",
+    "memory_report",
+    "plan",
+)
 CAPTURING = ("capture", "engines", "executables", "exports", "planning", "simulator")
 # packages and modules within others that capture when they are used; nothing that loads early imports them
 CAPTURING_PARTS = (

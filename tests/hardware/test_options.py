@@ -27,6 +27,9 @@ from tests.hardware.side_by_side import (
         {"micro_batch": 4, "device_iterations": 3},
         {"micro_batch": 2, "accumulation": 2, "replicas": 2, "device_iterations": 2},
         {"micro_batch": 4, "accumulation": 2, "recompute": ["0"]},
+        {"micro_batch": 4, "available_memory": 0.3, "half_partials": True, "optimizer_state": "off_chip"},
+        {"micro_batch": 4, "replicas": 2, "optimizer_state": "off_chip", "shard_optimizer_state": True},
+        {"micro_batch": 4, "serialize": {"0": 2}},
     ],
     ids=str,
 )

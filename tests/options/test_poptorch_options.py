@@ -117,3 +117,42 @@ def test_other_precisions_are_accepted(precision, poptorch):
 def _backend(vendor):
     vendor.deviceIterations = vendor.replicationFactor = vendor.broadcastBuffers = vendor.outputMode = lambda _: None
     return SimpleNamespace(__name__="vendor", Options=lambda: vendor, OutputMode=SimpleNamespace(All=4))
+
+
+def test_where_the_optimizers_state_lies_reaches_the_vendor(poptorch):
+    options = PortOptions(optimizer_state="off_chip", shard_optimizer_state=True)
+
+    vendor = to_poptorch(options, poptorch, training=True)
+
+    wanted = poptorch.Options()
+    wanted.TensorLocations.setOptimizerLocation(
+        poptorch.TensorLocationSettings().useOnChipStorage(False).useReplicatedTensorSharding(True)
+    )
+    assert repr(vendor.TensorLocations) == repr(wanted.TensorLocations)
+
+
+def test_inference_has_no_optimizers_state(poptorch):
+    plain, off_chip = (
+        to_poptorch(PortOptions(optimizer_state=place), poptorch, training=False) for place in ("on_chip", "off_chip")
+    )
+
+    assert repr(plain.TensorLocations) == repr(off_chip.TensorLocations)
+
+
+@pytest.mark.parametrize(
+    ("shares", "theirs"), [(0.25, {0: 0.25, 1: 0.25}), ([0.1, 0.6], {0: 0.1, 1: 0.6})], ids=["all", "each"]
+)
+def test_the_available_memory_reaches_each_ipu(poptorch, shares, theirs):
+    options = PortOptions(available_memory=shares, stages={"1": 1}, accumulation=3)
+
+    vendor = to_poptorch(options, poptorch, training=True)
+
+    assert vendor.available_memory_proportion == theirs
+
+
+def test_half_partials_reach_the_vendor(poptorch):
+    vendor = to_poptorch(PortOptions(half_partials=True), poptorch, training=True)
+
+    wanted = poptorch.Options()
+    wanted.Precision.setPartialsType(torch.half)
+    assert vendor._Popart.options["partialsTypeMatMuls"] == wanted._Popart.options["partialsTypeMatMuls"] == "half"

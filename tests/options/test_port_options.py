@@ -82,6 +82,14 @@ def test_the_environment_names_the_engine_that_nobody_chose(monkeypatch):
         ("tuning_seconds", 0),
         ("tuning_seconds", True),
         ("tuning_seconds", float("inf")),
+        ("pipeline", "best"),
+        ("optimizer_state", "host"),
+        ("shard_optimizer_state", 1),
+        ("available_memory", 1.5),
+        ("available_memory", []),
+        ("half_partials", None),
+        ("serialize", {"head": 1}),
+        ("serialize", ["head"]),
     ],
 )
 def test_a_wrong_value_is_refused_by_name(name, value):

@@ -1,0 +1,85 @@
+"""Forecasts of speed: laws of the estimate."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from porting.machines import find_machine
+from porting.planning.memory_model import Layout, measure_ipus
+from porting.planning.throughput import forecast, list_scaling
+from tests.planning.step_chains import chain
+
+LAYOUT = Layout(begins=(0,), ipus=(0,), marks=(), recomputes=False, accumulates=True, state_bytes=8)
+POD = find_machine("bow-pod16")
+
+
+def busy_chain(length=4):
+    """Make a step of operators with as many operations each."""
+    step = chain(length)
+    return replace(step, operations=tuple(replace(op, flops=10**9) for op in step.operations))
+
+
+def speed(layout=LAYOUT, machine=POD, *, step=None, **how):
+    step = busy_chain() if step is None else step
+    return forecast(step, layout, measure_ipus(step, layout), machine, **{"accumulation": 8, **how})
+
+
+def test_twice_the_work_takes_twice_the_time():
+    single, double = (speed(step=busy_chain(length)).seconds["compute"] for length in (4, 8))
+
+    assert double == pytest.approx(2 * single, rel=0.05)
+
+
+def test_a_faster_clock_is_as_much_faster():
+    ratio = speed().seconds["compute"] / speed(machine=find_machine("pod16")).seconds["compute"]
+
+    assert ratio == pytest.approx(62.4 / 87.1, rel=0.02)
+
+
+def test_a_pipeline_fills_and_drains():
+    two = replace(LAYOUT, begins=(0, 2), ipus=(0, 1), recomputes=True)
+
+    assert speed(two).efficiency == 8 / 10
+    assert speed(two, accumulation=98).efficiency == 98 / 100
+    assert speed(two).balance == pytest.approx(1.0)
+
+
+def test_an_uneven_pipeline_waits_for_its_slowest_ipu():
+    uneven = replace(LAYOUT, begins=(0, 3), ipus=(0, 1), recomputes=True)
+
+    assert speed(uneven).balance == pytest.approx(4 / 6)
+
+
+def test_a_machine_has_as_many_replicas_as_room():
+    two = replace(LAYOUT, begins=(0, 2), ipus=(0, 1), recomputes=True)
+
+    assert (speed().replicas, speed(two).replicas) == (16, 8)
+
+
+def test_a_loader_that_is_slower_binds():
+    slow = speed(loader_rate=10.0)
+
+    assert (slow.samples_per_second, slow.limit) == (10.0, "host")
+
+
+def test_more_replicas_train_more_and_each_of_them_less():
+    step = busy_chain()
+    rows = list_scaling(step, LAYOUT, measure_ipus(step, LAYOUT), POD, accumulation=8)
+
+    assert [row.replicas for row in rows] == [1, 2, 4, 8, 16, 32, 64, 128, 256]
+    assert all(more.samples_per_second > less.samples_per_second for less, more in zip(rows[:5], rows[1:6]))
+    assert all(more.share <= less.share for less, more in zip(rows, rows[1:]))
+    assert rows[0].share == 1.0
+
+
+def test_state_off_the_chip_costs_a_transfer_a_step():
+    assert speed(replace(LAYOUT, state_off_chip=True)).seconds["update"] > speed().seconds["update"]
+
+
+def test_hours_are_those_of_the_samples():
+    found = speed()
+
+    assert found.count_hours(found.samples_per_second * 7200) == pytest.approx(2.0)
+    assert found.low < found.samples_per_second < found.high
