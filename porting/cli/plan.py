@@ -21,7 +21,7 @@ _EPILOG = f"""\
   $ porting plan train.py:make --machine bow-pod16 --batch 8
   memory of bow-pod16: 897 MiB an IPU; micro-batch 8
   ...
-  fits: 20% of the fullest IPU's memory (17% to 23%), probability 100%; ...
+  fits: 20% of the fullest IPU's memory (17% to 23%)
 
 exit status: 0 when it fits or may, 1 when it does not, or nobody knows
 """

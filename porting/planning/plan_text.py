@@ -80,7 +80,7 @@ def _format_mebi(num_bytes: int) -> str:
 def _format_verdict(plan: Plan) -> str:
     low, high = (size / plan.target.memory_bytes for size in (plan.low_bytes, plan.high_bytes))
     text = f"{plan.verdict}: {plan.share:.0%} of the fullest IPU's memory ({low:.0%} to {high:.0%})"
-    lines = [f"{text}, probability {plan.probability:.0%}; most are {NAMES[plan.binding]}"]
+    lines = [text, f"probability {plan.probability:.0%}; the largest part is {NAMES[plan.binding]}"]
     return "\n".join([*lines, *(f"  {reason}" for reason in plan.outside)])
 
 
