@@ -44,6 +44,7 @@ VERBS: Mapping[str, Verb] = MappingProxyType(
         "memory": Verb("porting.cli.plan", "the former name of `plan`"),
         "plan": Verb("porting.cli.plan", "say whether a step fits a machine, where to cut it, and how fast it will be"),
         "recipe": Verb("porting.recipe_chain.command", "list, show, run, check, copy and begin step-by-step ports"),
+        "report": Verb("porting.cli.report", "write one page with what check, verify, plan and bench say"),
         "run": Verb("porting.cli.run", "run a program written for PopTorch, on IPUs or on the simulator"),
         "trace": Verb("porting.bench.trace_command", "write a timeline of training calls: loader, copies, operators"),
         "verify": Verb("porting.verify.command", "prove that a port trains as plain PyTorch does: a certificate"),

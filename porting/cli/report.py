@@ -1,0 +1,126 @@
+"""This module is `porting report`: one page with what `check`, `verify`, `plan` and `bench` say of a program.
+
+Each of them runs in a process of its own, so that one that fails leaves the others their part of the page.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from html import escape
+from pathlib import Path
+from typing import Iterator, List, NamedTuple, Sequence
+
+from porting.cli import EXIT_DONE, EXIT_FAILED
+from porting.cli.export import PROGRAM_HELP, explain_write_errors
+from porting.support.atomic_files import write_atomically
+from porting.support.bound_process import make_environment
+from porting.support.html_pages import write_page
+
+__all__ = ["add_arguments", "run"]
+
+_EPILOG = f"""\
+{PROGRAM_HELP}
+
+  $ porting report train.py:make --html report.html
+  check   0  nothing was found
+  ...
+  report.html: check, verify, plan, bench
+
+exit status: 0 when all of them end with 0, 1 otherwise
+"""
+
+_STYLE = """
+iframe { width: 100%; height: 80vh; border: 1px solid var(--line); background: var(--page); }
+td:last-child, th:last-child { text-align: left; white-space: normal; }
+"""
+_VERBS = {
+    "check": ("what stands between the program and a device", ()),
+    "verify": ("whether the port trains as plain PyTorch does", ()),
+    "plan": ("whether it fits a machine, and how fast it will be", ()),
+    "bench": ("how fast it trains on this machine", ("--quick",)),
+}
+# of a plan, which says more after its verdict
+_VERDICTS = ("fits: ", "tight: ", "does not fit: ", "outside the evidence: ")
+
+
+class _Part(NamedTuple):
+    """What one verb has said: its exit status, its last line, and its page, which may be empty."""
+
+    verb: str
+    status: int
+    said: str
+    page: str
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's arguments."""
+    parser.epilog = _EPILOG
+    parser.add_argument("program", metavar="PROGRAM:FUNCTION", help="what to report of, as in train.py:make")
+    parser.add_argument("--html", required=True, metavar="FILE", help="the page to write")
+    parser.add_argument("--machine", default="bow-pod16", metavar="NAME", help="what to plan for (default: bow-pod16)")
+    parser.add_argument(
+        "--without", nargs="+", default=[], choices=list(_VERBS), metavar="VERB", help="leave out some of them"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the verbs one after the other, print what each says, and write the page."""
+    verbs = [verb for verb in _VERBS if verb not in arguments.without]
+    parts: List[_Part] = []
+    for part in _iter_parts(verbs, arguments):
+        print(f"{part.verb:7} {part.status}  {part.said}", flush=True)
+        parts.append(part)
+    output = Path(arguments.html)
+    with explain_write_errors(output):
+        write_atomically(output, _write_report(arguments.program, parts).encode())
+    print(f"{output}: {', '.join(verbs)}")
+    return EXIT_DONE if all(part.status == EXIT_DONE for part in parts) else EXIT_FAILED
+
+
+def _iter_parts(verbs: Sequence[str], arguments: argparse.Namespace) -> Iterator[_Part]:
+    with tempfile.TemporaryDirectory() as folder:
+        for verb in verbs:
+            page = Path(folder) / f"{verb}.html"
+            more = ["--machine", arguments.machine] if verb == "plan" else list(_VERBS[verb][1])
+            ended = subprocess.run(
+                [sys.executable, "-m", "porting", verb, arguments.program, *more, "--html", str(page)],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                env=make_environment(),
+                check=False,
+            )
+            lines = [line for line in ended.stdout.splitlines() if line.strip() and str(page) not in line]
+            text = page.read_text(encoding="utf-8") if page.exists() else ""
+            said = next((line for line in lines if line.startswith(_VERDICTS)), lines[-1].strip() if lines else "")
+            yield _Part(verb, ended.returncode, said, text or _write_plain(lines))
+
+
+def _write_plain(lines: Sequence[str]) -> str:
+    """Write a page with what a verb printed that made none."""
+    return write_page("no page", [f"<pre>{escape(chr(10).join(lines))}</pre>"])
+
+
+def _write_report(program: str, parts: Sequence[_Part]) -> str:
+    rows = [
+        f'<tr><td><a href="#{part.verb}">{part.verb}</a></td>'
+        f'<td class="{"ok" if part.status == EXIT_DONE else "no"}">{part.status}</td><td>{escape(part.said)}</td></tr>'
+        for part in parts
+    ]
+    body = [
+        f"<h1>Report of {escape(program)}</h1>",
+        "<table><tr><th>verb</th><th>exit status</th><th>it says</th></tr>",
+        *rows,
+        "</table>",
+    ]
+    for part in parts:
+        title = f"{part.verb}: {_VERBS[part.verb][0]}"
+        body += [
+            f'<h2 id="{part.verb}">{title}</h2>',
+            f'<iframe title="{title}" srcdoc="{escape(part.page, quote=True)}"></iframe>',
+        ]
+    return write_page(f"porting report, {program}", body, style=_STYLE)
