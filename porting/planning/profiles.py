@@ -117,13 +117,12 @@ class Calibration:
     def apply(self, plan: Plan) -> Plan:
         """Return the plan with the terms of its IPUs corrected; its remedies keep the sizes that they had."""
         factors = {term: factor for name, factor in self.factors.items() for term in GROUPS[name]}
-        return replace(
-            plan,
-            ipus=tuple(
-                replace(ipu, **{term: round(factors[term] * value) for term, value in ipu.parts.items()})
-                for ipu in plan.ipus
-            ),
-        )
+
+        def correct(ipu: StageMemory) -> StageMemory:
+            terms: Dict[str, Any] = {term: round(factors[term] * value) for term, value in ipu.parts.items()}
+            return replace(ipu, **terms)
+
+        return replace(plan, ipus=tuple(map(correct, plan.ipus)))
 
     def to_dict(self) -> Dict[str, Any]:
         """Return it as plain values, fit for JSON."""
