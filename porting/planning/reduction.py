@@ -255,11 +255,15 @@ def _divide_sizes(model: nn.Module, divisor: int) -> Tuple[nn.Module, Mapping[st
         raise ValueError(f"{wrong[0]}, which {divisor} does not divide")
     sizes = {name: (value, value // divisor) for name, value in {**widths, **of_heads}.items()}
     changes = {name: after for name, (_before, after) in sizes.items()}
-    if dataclasses.is_dataclass(config):
-        config = dataclasses.replace(config, **changes)  # type: ignore[type-var]
-    else:
-        config = copy.deepcopy(config)
-        vars(config).update(changes)
-    made = type(model)(config)
+    made = type(model)(_change_settings(config, changes))
     of_type = next((parameter.dtype for parameter in model.parameters()), None)
     return made.to(dtype=of_type).train(model.training), sizes
+
+
+def _change_settings(config: Any, changes: Mapping[str, int]) -> Any:
+    if dataclasses.is_dataclass(config) and {field.name for field in dataclasses.fields(config)} >= set(vars(config)):
+        return dataclasses.replace(config, **changes)  # type: ignore[type-var]
+    # transformers' are dataclasses with attributes that are no fields, which `replace` would lose
+    changed = copy.deepcopy(config)
+    vars(changed).update(changes)
+    return changed

@@ -81,6 +81,16 @@ def test_the_error_is_that_of_the_device_with_its_words(poptorch):
     assert not ported.device_executor
 
 
+def test_after_the_error_a_smaller_batch_trains():
+    ported, batch = make_ported(**LARGE, memory="error")
+    with pytest.raises(PortingError, match="M001"):
+        ported.compile(*batch)
+
+    ported(*(tensor[:4] for tensor in batch))
+
+    assert ported.report().num_training_calls == 1
+
+
 def test_it_can_be_an_error_before_anything_is_trained():
     ported, batch = make_ported(**LARGE, memory="error")
     before = {name: value.clone() for name, value in ported.state_dict().items()}

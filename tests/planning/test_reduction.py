@@ -208,6 +208,15 @@ def test_the_sizes_of_a_configuration_are_divided():
     assert names_of(reduced.model.blocks) == ["0", "2", "4"]
 
 
+def test_settings_that_are_no_sizes_stay():
+    config = Sizes(width=32)
+    vars(config)["note"] = "mine"
+
+    made = reduce_chain(Sized(config), divisor=4).model.config
+
+    assert (made.width, made.note, config.width) == (8, "mine", 32)
+
+
 def test_heads_that_cannot_be_divided_become_narrow():
     assert reduce_chain(Sized(Sizes(width=32, num_heads=3)), divisor=2).sizes == {"width": (32, 16)}
 
