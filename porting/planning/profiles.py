@@ -7,7 +7,8 @@ A report is a `profile.pop`, its folder or an `archive.a`, which the vendor's mo
 
 The bytes of an IPU are sums over its tiles, without gaps, and `fullest_tile_bytes`, which may be left out, is with
 them. Messages, stacks and constants are among the variables. A plan is corrected by one factor for each group of its
-terms, what all IPUs took for what was planned, so that plans of other options of the same program carry it.
+terms, what all IPUs took for what was planned, so that plans of other options of the same program carry it. What tiles
+are less even than planned is added in bytes: it is much of a small program, and does not grow with it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import Any, Dict, List, Mapping, Tuple, Union
 from ..diagnostics import OptionError, PortingError, align_columns, take_first_line
 from ..support.data_files import make_file_error, read_encoded_lines, require_file
 from ..support.plain_data import WrongDataError, read_json, read_plain
-from .memory_model import StageMemory
+from .memory_model import StageMemory, balance_bytes, balance_stage
 from .plan_text import format_mb
 from .planner import Plan
 
@@ -44,10 +45,9 @@ GROUPS: Mapping[str, Tuple[str, ...]] = MappingProxyType(
         ),
         "code": ("code_bytes",),
         "exchange": ("exchange_bytes",),
-        "imbalance": ("imbalance_bytes",),
     }
 )
-"""The terms of a plan by what a report calls them."""
+"""The terms of a plan by what a report calls them, all but the imbalance of tiles."""
 
 # categories of a report; those that a release does not have count nothing, and all others are variables
 _CATEGORIES: Mapping[str, Tuple[str, ...]] = {
@@ -79,16 +79,14 @@ class MeasuredIpu:
     control_code_bytes: int
     fullest_tile_bytes: int = 0
 
-    def count_groups(self, num_tiles: int) -> Dict[str, int]:
-        """Return the bytes of each group of `GROUPS`, on a chip of `num_tiles`."""
-        counted = {
+    @property
+    def groups(self) -> Dict[str, int]:
+        """The bytes of each group of `GROUPS`."""
+        return {
             "variables": self.variable_bytes,
             "code": self.vertex_code_bytes + self.vertex_state_bytes,
             "exchange": self.exchange_code_bytes + self.control_code_bytes,
         }
-        if self.fullest_tile_bytes:
-            counted["imbalance"] = max(0, self.fullest_tile_bytes * num_tiles - sum(counted.values()))
-        return counted
 
 
 @dataclass(frozen=True)
@@ -100,27 +98,31 @@ class Profile:
 
 @dataclass(frozen=True)
 class Calibration:
-    """Planned against measured, in bytes by IPU and group, and the factors that follow; as a string it is a table."""
+    """Planned against measured, in bytes by IPU and group, and what follows from it; as a string it is a table.
+
+    `uneven_bytes` is what an IPU's tiles are less even than is planned of what was measured, 0 if that is unknown.
+    """
 
     planned: Tuple[Mapping[str, int], ...]
     measured: Tuple[Mapping[str, int], ...]
+    uneven_bytes: int = 0
 
     @property
     def factors(self) -> Dict[str, float]:
-        """What all IPUs took for each byte that was planned, by group; 1.0 where nothing is known."""
-        return {name: self._find_factor(name) for name in GROUPS}
-
-    def _find_factor(self, name: str) -> float:
-        planned = sum(ipu[name] for ipu, found in zip(self.planned, self.measured) if name in found)
-        return sum(found.get(name, 0) for found in self.measured) / planned if planned else 1.0
+        """What all IPUs took for each byte that was planned, by group."""
+        return {
+            name: sum(ipu[name] for ipu in self.measured) / max(1, sum(ipu[name] for ipu in self.planned))
+            for name in GROUPS
+        }
 
     def apply(self, plan: Plan) -> Plan:
         """Return the plan with the terms of its IPUs corrected; its remedies keep the sizes that they had."""
         factors = {term: factor for name, factor in self.factors.items() for term in GROUPS[name]}
 
         def correct(ipu: StageMemory) -> StageMemory:
-            terms: Dict[str, Any] = {term: round(factors[term] * value) for term, value in ipu.parts.items()}
-            return replace(ipu, **terms)
+            terms: Dict[str, Any] = {term: round(factor * ipu.parts[term]) for term, factor in factors.items()}
+            even = balance_stage(replace(ipu, **terms))
+            return replace(even, imbalance_bytes=max(0, even.imbalance_bytes + self.uneven_bytes))
 
         return replace(plan, ipus=tuple(map(correct, plan.ipus)))
 
@@ -128,6 +130,7 @@ class Calibration:
         """Return it as plain values, fit for JSON."""
         return {
             "factors": self.factors,
+            "uneven_bytes": self.uneven_bytes,
             "ipus": [
                 {"planned_bytes": dict(before), "measured_bytes": dict(found)}
                 for before, found in zip(self.planned, self.measured)
@@ -141,7 +144,10 @@ class Calibration:
                 (f"IPU {ipu} {name}", format_mb(before[name]), format_mb(size), f"{size / max(1, before[name]):.2f}")
                 for name, size in found.items()
             ]
-        rows += [(f"all {name}", "", "", f"{factor:.2f}") for name, factor in self.factors.items()]
+        if len(self.planned) > 1:
+            rows += [(f"all {name}", "", "", f"{factor:.2f}") for name, factor in self.factors.items()]
+        if self.uneven_bytes:
+            rows.append(("less even tiles", "", format_mb(self.uneven_bytes), ""))
         return "\n".join(align_columns(rows, right=range(1, 4)))
 
 
@@ -160,13 +166,14 @@ def calibrate(plan: Plan, profile: Profile) -> Calibration:
         )
     planned = tuple(_sum_groups(memory) for memory in plan.ipus)
     # replicas run the same program
-    measured = tuple(ipu.count_groups(plan.target.num_tiles) for ipu in profile.ipus[:count])
-    found = Calibration(planned, measured)
-    astray = [
-        name
-        for name in ("variables", "code", "exchange")
-        if not 1 / _TIMES_ASTRAY < found.factors[name] < _TIMES_ASTRAY
+    ipus = profile.ipus[:count]
+    uneven = [
+        ipu.fullest_tile_bytes * plan.target.num_tiles - int(balance_bytes(sum(ipu.groups.values())))
+        for ipu in ipus
+        if ipu.fullest_tile_bytes
     ]
+    found = Calibration(planned, tuple(ipu.groups for ipu in ipus), sum(uneven) // max(1, len(uneven)))
+    astray = [name for name, factor in found.factors.items() if not 1 / _TIMES_ASTRAY < factor < _TIMES_ASTRAY]
     if astray:
         raise OptionError.of(
             "P002",

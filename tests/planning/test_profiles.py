@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from porting import PortingError
+from porting.planning.memory_model import balance_bytes, balance_stage
 from porting.planning.profiles import GROUPS, MeasuredIpu, Profile, calibrate, read_profile
 from tests.planning.gpt_ports import ported_gpt, total
 
@@ -66,7 +67,7 @@ def profile_of(plan, **factors):
 def test_every_term_of_a_plan_is_in_one_group(plan):
     terms = [term for group in GROUPS.values() for term in group]
 
-    assert sorted(terms) == sorted(plan.ipus[0].parts)
+    assert sorted([*terms, "imbalance_bytes"]) == sorted(plan.ipus[0].parts)
 
 
 def test_a_profile_of_what_was_planned_changes_nothing(pipeline):
@@ -83,7 +84,7 @@ def test_a_group_is_corrected_by_what_it_took(pipeline, group):
 
     assert calibration.factors[group] == pytest.approx(1.5)
     for before, after in zip(pipeline.ipus, corrected.ipus):
-        more = sum(before.parts[term] for term in GROUPS[group]) / 2
+        more = balance_bytes(sum(before.parts[term] for term in GROUPS[group]) / 2)
         assert after.total_bytes - before.total_bytes == pytest.approx(more, abs=10)
 
 
@@ -91,6 +92,17 @@ def test_a_corrected_plan_of_the_profiled_program_is_what_was_measured(plan, tmp
     corrected = calibrate(plan, read_profile(write(tmp_path, {"ipus": [SMALL]}))).apply(plan)
 
     assert corrected.bytes_per_ipu == pytest.approx(106267 * plan.target.num_tiles, abs=10)
+
+
+def test_what_tiles_are_less_even_does_not_grow_with_the_program(plan, tmp_path):
+    calibration = calibrate(plan, read_profile(write(tmp_path, {"ipus": [SMALL]})))
+    larger = total(ported_gpt(batch=64, layers=3))
+
+    corrected = [calibration.apply(one).ipus[0] for one in (plan, larger)]
+
+    added = {ipu.imbalance_bytes - balance_stage(ipu).imbalance_bytes for ipu in corrected}
+    assert added == {calibration.uneven_bytes}
+    assert calibration.uneven_bytes > 40 << 20
 
 
 def test_the_profiles_of_replicas_are_those_of_one(pipeline):
@@ -128,7 +140,7 @@ def test_the_fullest_tile_may_be_unknown(plan, tmp_path):
 
     profile = read_profile(write(tmp_path, {"ipus": [known]}))
 
-    assert calibrate(plan, profile).factors["imbalance"] == 1.0
+    assert calibrate(plan, profile).uneven_bytes == 0
 
 
 @pytest.mark.parametrize(
