@@ -64,7 +64,8 @@ def find_unfit_plan(
 ) -> Optional[Plan]:
     """Return the plan of a captured step that would not fit into an IPU of `target`, with the first remedy, or None.
 
-    None as well for a step whose memory cannot be predicted, such as one with a branch.
+    None as well for a step whose memory cannot be predicted, such as one with a branch; with `memory="error"` that is
+    PortingError M002.
     """
     machine = find_machine(target)
     per_weight = count_bytes_per_weight(optimizer) if graph.mode == "training" else 0
@@ -79,6 +80,9 @@ def find_unfit_plan(
     except PortingError as error:
         if error.code != "M002":
             raise
+        if options.memory == "error":
+            help = (*error.finding.help, 'compile it unlooked at: `PortOptions(memory="warn")`')
+            raise PortingError(replace(error.finding, help=help)) from error
         return None
     ipus = None if options.stages else 1
     planned = planning.make_plan(step, options, optimizer, machine, ipus=ipus, find_remedies=planning.list_first_remedy)

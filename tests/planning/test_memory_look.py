@@ -239,6 +239,22 @@ def test_a_larger_machine_has_room_for_more():
     assert find_unfit_plan(graph, PortOptions(), None, target="bow") is None
 
 
+def ported_branch(poptorch, memory):
+    class Gate(nn.Linear):
+        def forward(self, x):
+            y = super().forward(x)
+            return poptorch.cond(x.sum().reshape(1) > 9, lambda z: z / 2, [y], lambda z: z, [y])[0]
+
+    return to_ipu(Gate(4, 2), device="sim", options=PortOptions(memory=memory)).inference()
+
+
+def test_a_step_that_cannot_be_predicted_is_an_error_only_where_one_that_does_not_fit_is(poptorch):
+    batch = torch.ones(2, 4)
+
+    assert codes_of(lambda: ported_branch(poptorch, "error")(batch)) == "M002"
+    assert ported_branch(poptorch, "warn")(batch).shape == (2, 2)
+
+
 @pytest.mark.parametrize("target", ["gc2", "bow"])
 def test_the_error_has_the_numbers_of_the_plan_and_the_vendors_words(target):
     planned = find_unfit_plan(capture_linear_steps(16384), PortOptions(), None, target=target)
