@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 from contextlib import contextmanager
 from types import CellType, FunctionType
-from typing import Any, Dict, Iterator, Mapping, Tuple
+from typing import Any, Dict, Iterable, Iterator, Mapping, Tuple
 
 import torch
 from torch import nn
@@ -75,9 +75,12 @@ def keep_buffers(model: nn.Module) -> Iterator[Dict[str, torch.Tensor]]:
                 buffer.copy_(before[name])
 
 
-def copy_model(model: nn.Module) -> nn.Module:
-    """Copy a model; attributes that cannot be copied, such as a lock or an open file, are shared with the copy."""
-    memo = _collect_computed_tensors(model)
+def copy_model(model: nn.Module, *, without: Iterable[nn.Module] = ()) -> nn.Module:
+    """Copy a model; attributes that cannot be copied, such as a lock or an open file, are shared with the copy.
+
+    Its modules `without` are not copied: they are `nn.Identity` in the copy.
+    """
+    memo = {**_collect_computed_tensors(model), **{id(module): nn.Identity() for module in without}}
     try:
         return _copy_all((model,), dict(memo))[0]
     except Exception:  # a user's own class may raise anything

@@ -102,3 +102,12 @@ def test_buffers_have_their_values_again_after_a_run():
 
     assert has_changed
     assert all(torch.equal(value, before[name]) for name, value in model.named_buffers())
+
+
+def test_a_module_that_is_left_out_is_none_of_the_copy():
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 3))
+
+    copied = copy_model(model, without=[model[1]])
+
+    assert [type(layer) for layer in copied] == [nn.Linear, nn.Identity]
+    assert type(model[1]) is nn.Linear

@@ -17,7 +17,7 @@ from ..adapters.backend_protocol import Executor
 from ..adapters.cumulative_counts import let_device_count
 from ..adapters.stages import check_order, mark_stages, require_filled_pipeline
 from ..analysis.wide_state import refuse_wide_state
-from ..diagnostics import OptionError, PortingError, Severity, caller_place, find_assignment, list_names
+from ..diagnostics import OptionError, PortingError, caller_place, find_assignment, list_names
 from ..host_tensors import host_tensors
 from ..module_attributes import keep_attributes, keep_train_modes, materialise_lazy_modules, switch_to_eval
 from ..options import PortOptions
@@ -193,31 +193,33 @@ def _check_weights(operators: Sequence[Any], names: Mapping[Any, str]) -> None:
 # -- whether it fits ---------------------------------------------------------------------------------------------------
 
 
-def check_memory(port: Port, findings: PortFindings, optimizer: PortOptimizer, executor: Executor) -> None:
+def check_memory(port: Port, findings: PortFindings, optimizer: Optional[PortOptimizer], executor: Executor) -> None:
     """Warn (M001) of a step that the simulator has compiled and that would not fit into an IPU.
 
-    With `PortOptions(memory="error")` that is raised as a PortingError, with "ignore" nothing is looked at.
+    With `PortOptions(memory="error")` it is an error, of PopTorch's class and with its words; with "ignore" nothing is
+    looked at. A step for inference has no `optimizer`.
     """
     step = port.backend.compiled_step(executor)
     if step is None or port.options.memory == "ignore":
         return
     # on a machine with IPUs there is no capture, nor the torch that it wants
     look = importlib.import_module("porting.planning.memory_look")
-    finding = look.note_memory(step.graph, port.options, optimizer.device)
-    if finding is None:
+    planned = look.find_unfit_plan(step.graph, port.options, None if optimizer is None else optimizer.device)
+    if planned is None:
         return
+    mode = ', mode="inference"' if optimizer is None else ""
     finding = dataclasses.replace(
-        finding,
+        planned.finding,
         place=caller_place(),
         label="the step is compiled here",
         help=(
-            *finding.help[:1],
-            "see all that would help: `print(porting.memory_report(ported, batch))`",
+            *planned.finding.help[:1],
+            f"see all that would help: `print(porting.memory_report(ported, batch{mode}))`",
             'if no IPU is meant to run it: `PortOptions(memory="ignore")`',
         ),
     )
     if port.options.memory == "error":
-        raise PortingError(dataclasses.replace(finding, severity=Severity.ERROR))
+        raise look.make_memory_error(planned, finding)
     findings.say(finding)
 
 

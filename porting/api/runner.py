@@ -168,7 +168,7 @@ class Runner:
                 if self._optimizer is not None:
                     refuse_loss_without_gradient(port, executor)
                     refuse_hooks(port)  # those that `forward` has registered
-                    check_memory(port, findings, self._optimizer, executor)
+                check_memory(port, findings, self._optimizer, executor)
         except BaseException as error:
             # `destroy()` frees the model of compiled executors only, and those for inference have no hold on it
             if executor is not None:

@@ -44,6 +44,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--what-if", metavar="A=1,B=2,...", help="show what these options would change")
     parser.add_argument("--loader-rate", type=float, metavar="N", help="samples a second that the loader gives")
     parser.add_argument("--samples", type=float, metavar="N", help="samples to train: shows the hours they take")
+    parser.add_argument("--profile", metavar="REPORT", help="correct the plan by a PopVision report of the program")
+    parser.add_argument(
+        "--reduce",
+        type=count,
+        metavar="N",
+        help="make a small model to prove instead: fewer layers, and sizes divided by N if it has a configuration",
+    )
     parser.add_argument("--html", metavar="FILE", help="write the plan as a page")
     add_step_arguments(parser)
 
@@ -51,18 +58,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the plan and tell by the status whether the step fits."""
     # torch is loaded by the verbs that need it, and not for `porting --help`
-    from porting.planning import format_change
+    from porting.planning import calibrate, format_change, read_profile
 
+    if arguments.reduce:
+        return _reduce_program(arguments)
     plan = _plan_program(arguments, {})
+    calibration = calibrate(plan, read_profile(arguments.profile)) if arguments.profile else None
+    measured: Dict[str, Any] = {}
+    if calibration is not None:
+        plan, measured = calibration.apply(plan), {"profile": calibration.to_dict()}
+        if arguments.format != "json":
+            print(calibration)
     if arguments.what_if:
         changed = _plan_program(arguments, _read_changes(arguments.what_if))
+        changed = changed if calibration is None else calibration.apply(changed)
         if arguments.format == "json":
-            print(json.dumps({"before": plan.to_dict(), "after": changed.to_dict()}, indent=2))
+            print(json.dumps({"before": plan.to_dict(), "after": changed.to_dict(), **measured}, indent=2))
         else:
             print(format_change(plan, changed))
         plan = changed
     else:
-        print(json.dumps(plan.to_dict(), indent=2) if arguments.format == "json" else plan)
+        print(json.dumps({**plan.to_dict(), **measured}, indent=2) if arguments.format == "json" else plan)
     if arguments.samples and arguments.format != "json":
         hours = plan.forecast.count_hours(arguments.samples)
         print(f"{arguments.samples:,.0f} samples: {hours:,.1f} hours, {hours * plan.machine.num_chips:,.0f} IPU hours")
@@ -103,6 +119,24 @@ def _plan_program(arguments: argparse.Namespace, changes: Dict[str, Any]) -> Any
         mode=mode,
         loader_rate=arguments.loader_rate,
     )
+
+
+def _reduce_program(arguments: argparse.Namespace) -> int:
+    """Make a small model of the program's, and say what is in it and how to prove it."""
+    from porting.planning import reduce_model
+
+    program = load_step_program(arguments)
+    reduced = reduce_model(
+        program.model, program.batch, program.loss, divisor=arguments.reduce, options=program.options
+    )
+    if arguments.format == "json":
+        print(json.dumps(reduced.to_dict(), indent=2))
+        return EXIT_DONE
+    print(reduced)
+    print("prove it:")
+    print(f"  small = porting.planning.reduce_model(model, batch, loss, divisor={arguments.reduce}).model")
+    print("  porting.verify(small, loss, batch)")
+    return EXIT_DONE
 
 
 def _split_pairs(text: str) -> list[Tuple[str, str]]:

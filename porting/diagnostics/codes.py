@@ -182,6 +182,7 @@ _TABLE: Tuple[Tuple[str, ...], ...] = (
     ("M001", "does-not-fit", "the step does not fit into the device's memory", "warning"),
     ("M002", "memory-not-predictable", "the memory of the step cannot be predicted"),
     ("M003", "wrong-machine-file", "a file does not describe a machine"),
+    ("M004", "not-reducible", "no smaller model with the same operators can be made"),
     ("D001", "no-ipu-found", "no IPU was found"),
     ("D002", "running-on-simulator", "no IPU was found: running on the CPU simulator", "note"),
     ("D003", "executor-cannot-move", "a ported model cannot be moved or cast"),

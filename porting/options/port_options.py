@@ -146,8 +146,8 @@ class PortOptions:
     differentiate what the `forward` of a `torch.autograd.Function` does, because its `backward` is the same derivative.
 
     `frozen` concerns values that Python decides in `forward`, and that are compiled in: "check" warns of
-    them (C020), "allow" does not, and a list names those that are meant. `memory` says what becomes of a
-    training step on the simulator that would not fit into an IPU (M001): "warn", "error" or "ignore".
+    them (C020), "allow" does not, and a list names those that are meant. `memory` says what becomes of a step on
+    the simulator that would not fit into an IPU (M001): "warn", "error" as on a device, or "ignore".
 
     `max_executables` is the number of shapes of batches that may be trained with, and inferred with: each gets an
     executable, and the least recently used one goes where there is no room for another (B001). All share the weights,

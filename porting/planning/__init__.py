@@ -17,6 +17,11 @@ if TYPE_CHECKING:  # `as` makes a name public
     from porting.planning.planner import make_plan as make_plan
     from porting.planning.planner import memory_report as memory_report
     from porting.planning.planner import plan as plan
+    from porting.planning.profiles import Calibration as Calibration
+    from porting.planning.profiles import calibrate as calibrate
+    from porting.planning.profiles import read_profile as read_profile
+    from porting.planning.reduction import Reduction as Reduction
+    from porting.planning.reduction import reduce_model as reduce_model
     from porting.planning.remedies import Remedy as Remedy
     from porting.planning.remedies import list_first_remedy as list_first_remedy
     from porting.planning.split import Split as Split

@@ -1,4 +1,4 @@
-"""This module looks at a step that is compiled: whether it would fit into an IPU, as its port warns.
+"""This module looks at a step that is compiled: whether it would fit into an IPU, as its port warns or refuses.
 
 A step is looked at closely only where an upper bound does not fit. The bound comes from the shapes in the graph alone,
 which costs almost no time, and is about twice what the step will need.
@@ -8,22 +8,27 @@ from __future__ import annotations
 
 import math
 import operator
-from typing import Iterable, Optional
+from dataclasses import replace
+from typing import TYPE_CHECKING, Iterable, Optional
 
 import torch
 
 from .. import planning
 from ..capture import StepGraph
 from ..capture.subgraphs import Body
-from ..diagnostics import Finding, PortingError
+from ..diagnostics import Finding, PortingError, Severity, take_first_line
 from ..machines import DEFAULT, find_machine
 from ..options import PortOptions
+from ..simulator.errors import OutOfMemoryError, memory_error
 from ..torch_insides.trees import tree_leaves
 from .memory_model import balance_bytes, count_program_bytes
 from .optimizer_bytes import count_bytes_per_weight
 from .step_memory import PRODUCTS, count_device_bytes
 
-__all__ = ["FITS", "bound_bytes", "note_memory"]
+if TYPE_CHECKING:
+    from .planner import Plan
+
+__all__ = ["FITS", "bound_bytes", "find_unfit_plan", "make_memory_error"]
 
 FITS = 0.85
 """The share of an IPU's memory up to which a step is looked at no closer."""
@@ -54,15 +59,17 @@ _KEPT_RESULTS = {
 }
 
 
-def note_memory(
+def find_unfit_plan(
     graph: StepGraph, options: PortOptions, optimizer: Optional[torch.optim.Optimizer], *, target: str = DEFAULT
-) -> Optional[Finding]:
-    """Return M001 with the first remedy if the captured training step would not fit into an IPU of `target`, or None.
+) -> Optional[Plan]:
+    """Return the plan of a captured step that would not fit into an IPU of `target`, with the first remedy, or None.
 
-    None as well for a step whose memory cannot be predicted, such as one with a branch.
+    None as well for a step whose memory cannot be predicted, such as one with a branch; with `memory="error"` that is
+    PortingError M002.
     """
     machine = find_machine(target)
-    bound = bound_bytes(graph, num_stages=len(options.stage_ipus), bytes_per_weight=count_bytes_per_weight(optimizer))
+    per_weight = count_bytes_per_weight(optimizer) if graph.mode == "training" else 0
+    bound = bound_bytes(graph, num_stages=len(options.stage_ipus), bytes_per_weight=per_weight)
     if bound <= FITS * machine.chip.memory_bytes:
         return None
     nodes = list(graph.graph.nodes)
@@ -73,11 +80,26 @@ def note_memory(
     except PortingError as error:
         if error.code != "M002":
             raise
+        if options.memory == "error":
+            help = (*error.finding.help, 'compile it unlooked at: `PortOptions(memory="warn")`')
+            raise PortingError(replace(error.finding, help=help)) from error
         return None
     ipus = None if options.stages else 1
-    return planning.make_plan(
-        step, options, optimizer, machine, ipus=ipus, find_remedies=planning.list_first_remedy
-    ).finding
+    planned = planning.make_plan(step, options, optimizer, machine, ipus=ipus, find_remedies=planning.list_first_remedy)
+    return planned if planned.finding is not None else None
+
+
+def make_memory_error(planned: Plan, finding: Finding) -> OutOfMemoryError:
+    """Make the error with which a compilation on the machine of the plan would end, with the plan's numbers."""
+    chip = planned.target
+    vendors = memory_error(
+        -(-planned.bytes_per_ipu // chip.num_tiles),
+        tile_bytes=chip.tile_bytes,
+        num_tiles=chip.num_tiles,
+        ipu=planned.fullest.ipu,
+    )
+    notes = (*finding.notes, f"PopTorch says then: {take_first_line(vendors.message)}")
+    return OutOfMemoryError(replace(finding, severity=Severity.ERROR, notes=notes), vendors)
 
 
 def bound_bytes(graph: StepGraph, *, num_stages: int, bytes_per_weight: int) -> float:

@@ -145,7 +145,7 @@ class Splitter:
 
     def split(self, num_ipus: int, limit: int) -> Optional[Split]:
         """Return the quickest stages on `num_ipus` IPUs that fit, or else quick ones that hold the least; or None."""
-        splits = [self._solve(num_ipus, limit, tail) for tail in (None, *self._iter_tails())]
+        splits = [self._choose_stages(num_ipus, limit, tail) for tail in (None, *self._iter_tails())]
         found = [split for split in splits if split is not None]
         return min(found, key=lambda split: (split.num_bytes > limit, _rate_split(split, limit)), default=None)
 
@@ -160,7 +160,7 @@ class Splitter:
                 if positions[0] < place <= positions[-1] and place > self._end // 2:
                     yield _Tail(place, positions[0])
 
-    def _solve(self, num_ipus: int, limit: int, tail: Optional[_Tail]) -> Optional[Split]:
+    def _choose_stages(self, num_ipus: int, limit: int, tail: Optional[_Tail]) -> Optional[Split]:
         """Return the best stages with this tail: the quickest within the limit, or else those with the least memory."""
         end = self._end if tail is None else tail.place
         places = [0, *(place for place in sorted(self._names) if place < end and self._may_cut(place, end)), end]

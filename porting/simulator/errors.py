@@ -6,15 +6,17 @@ import sys
 from pathlib import Path
 from typing import NoReturn, Sequence, Tuple, Type
 
-from porting.diagnostics import Finding, caller_place, render
+from porting.diagnostics import Finding, PortingError, caller_place, render
 
 __all__ = [
     "Error",
     "NotSimulatedError",
+    "OutOfMemoryError",
     "RecoverableError",
     "UnrecoverableError",
     "compile_error",
     "createPoptorchError",
+    "memory_error",
     "native_error",
     "not_simulated",
 ]
@@ -75,6 +77,18 @@ class NotSimulatedError(Error, AttributeError):
         return type(self), (self.finding,)
 
 
+class OutOfMemoryError(Error, PortingError):
+    """The error for a step that a plan has found too large: ``finding`` says what helps, the rest is the vendor's."""
+
+    def __init__(self, finding: Finding, vendors: Error) -> None:
+        super().__init__(finding)
+        self.type, self.message, self.location = vendors.type, vendors.message, vendors.location
+        self._vendors = vendors
+
+    def __reduce__(self) -> Tuple[Type[OutOfMemoryError], Tuple[Finding, Error]]:
+        return type(self), (self.finding, self._vendors)
+
+
 def createPoptorchError(msg: str) -> Error:
     """Build (not raise) the error that PopTorch's Python code raises.
 
@@ -128,6 +142,22 @@ def native_error(
     if isinstance(made, RecoverableError):
         made.recovery_action = recovery_action
     return made
+
+
+def memory_error(used_bytes: int, *, tile_bytes: int, num_tiles: int, ipu: int = 0) -> Error:
+    """Build (not raise) the error of a program that uses so many bytes on each tile of ``ipu``, and only has these."""
+    return native_error(
+        "Out of memory: Cannot fit all variable data onto one or more tiles. "
+        f"Out of memory on tile {ipu * num_tiles}: {used_bytes} bytes used but tiles only have {tile_bytes} bytes of "
+        "memory\n"
+        f"  Memory needed on IPU {ipu} (with gaps): {used_bytes * num_tiles / 2**20:.0f} MiB of "
+        f"{tile_bytes * num_tiles / 2**20:.0f} MiB over {num_tiles} tiles\n"
+        "  For a memory profile of the program, set POPLAR_ENGINE_OPTIONS="
+        '\'{"autoReport.all":"true", "autoReport.directory":"./report", "debug.allowOutOfMemory":"true"}\' or use '
+        'poptorch.Options().enableProfiling("./report"), and open the report in the PopVision Graph Analyser.',
+        kind="popart_exception",
+        context=["popart::Session::prepareDevice: Poplar compilation", "LowerToPopart::compile", "compileAndLoad"],
+    )
 
 
 def compile_error(msg: str) -> Error:

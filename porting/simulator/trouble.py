@@ -23,7 +23,7 @@ from ..machines import DEFAULT, find_chip
 from ..support.process import this_instance
 from ._device.device_target import waits_for_ipus, write_refusal
 from ._logging import cpp_log, logger
-from .errors import native_error
+from .errors import memory_error, native_error
 
 __all__ = [
     "ENVIRONMENT_VARIABLE",
@@ -238,19 +238,7 @@ class Kind(NamedTuple):
 def _run_out_of_memory(settings: Mapping[str, Any], _subject: object, _results: object) -> None:
     tile_bytes = settings["tile_bytes"]
     used = tile_bytes * (100 + settings["percent_over"]) // 100
-    num_tiles = _CHIP.num_tiles
-    total_mib = used * num_tiles / 2**20
-    raise native_error(
-        "Out of memory: Cannot fit all variable data onto one or more tiles. "
-        f"Out of memory on tile 0: {used} bytes used but tiles only have {tile_bytes} bytes of memory\n"
-        f"  Memory needed on IPU 0 (with gaps): {total_mib:.0f} MiB of {tile_bytes * num_tiles / 2**20:.0f} MiB over "
-        f"{num_tiles} tiles\n"
-        "  For a memory profile of the program, set POPLAR_ENGINE_OPTIONS="
-        '\'{"autoReport.all":"true", "autoReport.directory":"./report", "debug.allowOutOfMemory":"true"}\' or use '
-        'poptorch.Options().enableProfiling("./report"), and open the report in the PopVision Graph Analyser.',
-        kind="popart_exception",
-        context=["popart::Session::prepareDevice: Poplar compilation", "LowerToPopart::compile", "compileAndLoad"],
-    )
+    raise memory_error(used, tile_bytes=tile_bytes, num_tiles=_CHIP.num_tiles)
 
 
 def _lose_device(settings: Mapping[str, Any], session: Any, _results: object) -> None:

@@ -18,6 +18,11 @@ def make(batch_size=4, width=64):
 
 def make_large():
     return make(width=16_000_000)
+
+def make_deep(batch_size=4):
+    layers = [torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.ReLU()) for _ in range(9)]
+    batch = torch.zeros(batch_size, 16), torch.zeros(batch_size, 16)
+    return torch.nn.Sequential(*layers), torch.nn.MSELoss(), batch
 """
 
 
@@ -116,3 +121,64 @@ def test_a_page_is_written(target, tmp_path, capsys):
     assert main(["plan", f"{target}:make", "--html", str(page)]) == 0
     assert page.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
     assert f"{page}: the plan as a page" in capsys.readouterr().out
+
+
+# -- a report ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def report(tmp_path):
+    """Write a report of a program that takes more code than is planned, and all else as planned or so."""
+    path = tmp_path / "report.json"
+    ipu = {"variable_bytes": 30_000, "vertex_code_bytes": 50_000_000, "vertex_state_bytes": 0}
+    ipu.update(exchange_code_bytes=10_000_000, control_code_bytes=20_000_000)
+    path.write_text(json.dumps({"ipus": [ipu]}), encoding="utf-8")
+    return str(path)
+
+
+def read_plan(line, capsys):
+    assert main([*line, "--format", "json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_a_plan_is_corrected_by_a_report(target, report, capsys):
+    plan = read_plan(["plan", f"{target}:make"], capsys)
+
+    corrected = read_plan(["plan", f"{target}:make", "--profile", report], capsys)
+
+    assert corrected["ipus"][0]["code_bytes"] == 50_000_000
+    factor = corrected["profile"]["factors"]["code"]
+    assert factor == pytest.approx(50_000_000 / plan["ipus"][0]["code_bytes"])
+
+
+def test_what_other_options_would_change_is_corrected_too(target, report, capsys):
+    changed = read_plan(["plan", f"{target}:make", "--profile", report, "--what-if", "accumulation=2"], capsys)
+
+    assert changed["after"]["ipus"][0]["code_bytes"] == 50_000_000
+
+
+def test_planned_and_measured_are_shown(target, report, capsys):
+    assert main(["plan", f"{target}:make", "--profile", report]) == 0
+
+    assert "IPU 0 code" in capsys.readouterr().out
+
+
+def test_a_report_that_is_none_is_a_finding(target, capsys):
+    assert main(["plan", f"{target}:make", "--profile", target]) == 1
+
+    assert "error[X001]" in capsys.readouterr().err
+
+
+# -- a small model -----------------------------------------------------------------------------------------------------
+
+
+def test_a_small_model_is_made_and_can_be_proved(target, capsys):
+    assert main(["plan", f"{target}:make_deep", "--reduce", "1"]) == 0
+
+    shown = capsys.readouterr().out
+    assert "0, 4, 8 of 9 layers" in shown
+    assert "porting.verify(small, loss, batch)" in shown
+
+
+def test_what_a_small_model_has_is_told_as_plain_values(target, capsys):
+    assert read_plan(["plan", f"{target}:make_deep", "--reduce", "1"], capsys)["kept"] == {"": ["0", "4", "8"]}

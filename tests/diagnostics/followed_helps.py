@@ -328,6 +328,12 @@ STEPS: Dict[str, List[Step]] = {
     "P009": [follow("list them as they run", ('{"2": 1, "1": 2}', '{"1": 1, "2": 2}'))],
     "P010": [follow("begin a stage on the weight's IPU", ('{"middle": 1}', '{"middle": 1, "head": 0}'))],
     "M003": [follow("amounts have units", ('"1024"', '"1024 KiB"'))],
+    "M004": [
+        follow(
+            "make a small model by its own settings",
+            ("reduce_model(Model(), batch, torch.nn.MSELoss())", "reduce_model(Model(2), batch, torch.nn.MSELoss())"),
+        )
+    ],
     "V005": [follow("look at `backward`", ("2 * gradient", "3 * gradient"))],
     "E020": [
         follow(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import pickle
+import re
 
 import pytest
 import torch
@@ -11,7 +13,7 @@ from torch import nn
 from porting import PortingError, PortOptions, memory_report, to_ipu
 from porting.capture import capture_step
 from porting.models import bert, gpt, uresnet2d
-from porting.planning.memory_look import bound_bytes, note_memory
+from porting.planning.memory_look import bound_bytes, find_unfit_plan, make_memory_error
 from porting.planning.optimizer_bytes import count_bytes_per_weight
 from tests.planning.gpt_ports import ported_gpt, total
 
@@ -219,12 +221,12 @@ def capture_linear_steps(rows, *, width=1024):
     return capture_step(model, batch, loss=nn.MSELoss(), mode="training")
 
 
-def test_a_step_that_fits_has_no_finding():
-    assert note_memory(capture_linear_steps(4, width=8), PortOptions(), None) is None
+def test_a_step_that_fits_has_no_such_plan():
+    assert find_unfit_plan(capture_linear_steps(4, width=8), PortOptions(), None) is None
 
 
 def test_a_step_that_does_not_fit_is_told_with_a_smaller_micro_batch():
-    finding = note_memory(capture_linear_steps(16384), PortOptions(), None)
+    finding = find_unfit_plan(capture_linear_steps(16384), PortOptions(), None).finding
 
     assert finding.code == "M001"
     assert "micro_batch=1" in finding.help[0]
@@ -233,8 +235,45 @@ def test_a_step_that_does_not_fit_is_told_with_a_smaller_micro_batch():
 def test_a_larger_machine_has_room_for_more():
     graph = capture_linear_steps(6144)
 
-    assert note_memory(graph, PortOptions(), None, target="gc2").code == "M001"
-    assert note_memory(graph, PortOptions(), None, target="bow") is None
+    assert find_unfit_plan(graph, PortOptions(), None, target="gc2").finding.code == "M001"
+    assert find_unfit_plan(graph, PortOptions(), None, target="bow") is None
+
+
+def ported_branch(poptorch, memory):
+    class Gate(nn.Linear):
+        def forward(self, x):
+            y = super().forward(x)
+            return poptorch.cond(x.sum().reshape(1) > 9, lambda z: z / 2, [y], lambda z: z, [y])[0]
+
+    return to_ipu(Gate(4, 2), device="sim", options=PortOptions(memory=memory)).inference()
+
+
+def test_a_step_that_cannot_be_predicted_is_an_error_only_where_one_that_does_not_fit_is(poptorch):
+    batch = torch.ones(2, 4)
+
+    assert codes_of(lambda: ported_branch(poptorch, "error")(batch)) == "M002"
+    assert ported_branch(poptorch, "warn")(batch).shape == (2, 2)
+
+
+@pytest.mark.parametrize("target", ["gc2", "bow"])
+def test_the_error_has_the_numbers_of_the_plan_and_the_vendors_words(target):
+    planned = find_unfit_plan(capture_linear_steps(16384), PortOptions(), None, target=target)
+
+    error = make_memory_error(planned, planned.finding)
+
+    assert error.message.startswith("Out of memory: Cannot fit all variable data onto one or more tiles")
+    (used,) = re.findall(r"(\d+) bytes used", error.message)
+    assert 0 <= int(used) * planned.target.num_tiles - planned.bytes_per_ipu < planned.target.num_tiles
+    assert f"tiles only have {planned.target.tile_bytes} bytes" in str(error)
+
+
+def test_the_error_can_be_pickled():
+    planned = find_unfit_plan(capture_linear_steps(16384), PortOptions(), None)
+    error = make_memory_error(planned, planned.finding)
+
+    other = pickle.loads(pickle.dumps(error))
+
+    assert (type(other), str(other), other.message) == (type(error), str(error), error.message)
 
 
 # -- the bound ---------------------------------------------------------------------------------------------------------
