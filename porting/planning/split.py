@@ -27,6 +27,8 @@ from .step_memory import StepMemory
 __all__ = ["Split", "Splitter", "collect_cuts", "split_step"]
 
 _MOST_CUTS = 64
+# a stage at the end that comes back to IPU 0 is short
+_MOST_TAILS = 6
 # how near to the least memory stages are that fit nowhere, and where the search for them ends
 _NEAR, _MUCH = 1.005, 4
 
@@ -156,9 +158,9 @@ class Splitter:
     def _iter_tails(self) -> Iterator[_Tail]:
         """List the places at the end where a stage on IPU 0 can begin that uses its weights again."""
         for positions in self._uses:
-            for place in self._names:
-                if positions[0] < place <= positions[-1] and place > self._end // 2:
-                    yield _Tail(place, positions[0])
+            late = [place for place in self._names if max(positions[0], self._end // 2) < place <= positions[-1]]
+            for place in late[-_MOST_TAILS:]:
+                yield _Tail(place, positions[0])
 
     def _choose_stages(self, num_ipus: int, limit: int, tail: Optional[_Tail]) -> Optional[Split]:
         """Return the best stages with this tail: the quickest within the limit, or else those with the least memory."""
