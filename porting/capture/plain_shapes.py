@@ -17,6 +17,7 @@ __all__ = [
     "has_any_layout",
     "is_contiguous",
     "is_in_order",
+    "is_mask",
     "is_turned",
     "new_tensor",
 ]
@@ -58,6 +59,11 @@ def is_in_order(tensor: torch.Tensor) -> bool:
     # a size of 1 may have any stride, and one that is expanded has stride 0
     is_full = tensor.layout == torch.strided and 0 not in shape and 1 not in shape and strides[-1] > 0
     return is_full and all(outer > inner for outer, inner in zip(strides, strides[1:]))
+
+
+def is_mask(value: object) -> bool:
+    """Tell whether `value`, used as an index, has as many results as its values say."""
+    return isinstance(value, torch.Tensor) and value.dtype in (torch.bool, torch.uint8)
 
 
 def is_turned(tensor: torch.Tensor) -> bool:

@@ -18,6 +18,7 @@ from porting.capture.plain_shapes import (
     fits,
     is_contiguous,
     is_in_order,
+    is_mask,
     is_turned,
     new_tensor,
 )
@@ -64,6 +65,12 @@ def test_a_turned_tensor_has_no_gaps_and_no_sizes_without_an_order():
     assert not is_turned(torch.ones(4, 6)[:, :3])
     assert not is_turned(torch.ones(4, 1).t())
     assert not is_turned(torch.ones(4).expand(2, 4))
+
+
+@pytest.mark.parametrize(("dtype", "is_one"), [(torch.bool, True), (torch.uint8, True), (torch.int64, False)])
+def test_truth_values_and_bytes_are_a_mask(dtype, is_one):
+    assert is_mask(torch.ones(2, dtype=dtype)) is is_one
+    assert not is_mask(True)
 
 
 def test_plain_tensors_have_one_floating_point_type():
