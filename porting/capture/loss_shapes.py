@@ -12,6 +12,7 @@ from typing import Any, Callable, Dict, Optional, Sequence
 import torch
 from torch import Tensor
 
+from ..torch_insides.operators import OpOverload
 from .operator_schema import name_arguments
 from .plain_shapes import are_plain, expect, has_any_layout, is_contiguous, new_tensor
 
@@ -53,9 +54,9 @@ def _infer_cross_entropy(logits_BC: Tensor, target: Tensor, *settings: Any) -> T
     )
 
 
-def _infer_pair_loss(operator: Any, *args: Any, **kwargs: Any) -> Tensor:
+def _infer_pair_loss(operator: OpOverload, one: Tensor, other: Tensor, *args: object, **kwargs: object) -> Tensor:
     """Lose by each number of one tensor and the number of the other at the same place, perhaps weighted."""
-    one, other, settings = args[0], args[1], name_arguments(operator, args, kwargs)
+    settings = name_arguments(operator, (one, other, *args), kwargs)
     # one number lies nowhere in particular, whatever it was computed from
     expect(are_plain(one, other, layout=is_contiguous if settings["reduction"] == _NONE else has_any_layout))
     expect(one.shape == other.shape and settings.get("delta", 1) > 0 and settings.get("beta", 1) > 0)

@@ -85,7 +85,7 @@ def are_plain(*tensors: Any, layout: Callable[[torch.Tensor], bool] = is_contigu
     return dtype in _FLOATS and all(tensor.dtype == dtype and layout(tensor) for tensor in given)
 
 
-def are_floats(*tensors: Any) -> bool:
+def are_floats(*tensors: torch.Tensor) -> bool:
     """Tell whether the tensors are of one floating-point type, not empty, and in memory in any order."""
     return are_plain(*tensors, layout=has_any_layout)
 

@@ -201,7 +201,9 @@ def _infer_gelu(tensor: Tensor, *, approximate: str = "none") -> Tensor:
     return _infer_same(tensor)
 
 
-def _infer_arithmetic(one: Tensor, other: Any, *, alpha: float = 1, dtype: Optional[torch.dtype] = None) -> Tensor:
+def _infer_arithmetic(
+    one: Tensor, other: Union[Tensor, float], *, alpha: float = 1, dtype: Optional[torch.dtype] = None
+) -> Tensor:
     expect(are_numbers(alpha))
     if not isinstance(other, Tensor):
         is_count = type(other) is int and one.dtype in _COUNTS
@@ -282,8 +284,9 @@ def _infer_sum(tensor: Tensor) -> Tensor:
     return new_tensor((), tensor)
 
 
-def _infer_sum_over(tensor: Tensor, dims: Any, keepdim: bool = False) -> Tensor:
+def _infer_sum_over(tensor: Tensor, dims: Optional[Sequence[int]], keepdim: bool = False) -> Tensor:
     # no dimensions at all, None or an empty list, mean all of them
+    dims = dims or ()
     expect(bool(dims) and are_floats(tensor))
     expect(all(-tensor.dim() <= dim < tensor.dim() for dim in dims))
     gone = {dim % tensor.dim() for dim in dims}
