@@ -9,6 +9,7 @@ import torch
 from ..diagnostics import refuse
 from .device_tensor import DeviceTensor
 from .errors import Refusal, host_read_error
+from .plain_shapes import is_mask
 
 __all__ = ["is_dynamic", "read_dynamic", "write_dynamic"]
 
@@ -47,7 +48,7 @@ def write_dynamic(tensor: DeviceTensor, index: object, value: Union[torch.Tensor
         value = tensor.new_full((), value)
     target: torch.Tensor = tensor
     places: List[Optional[torch.Tensor]]
-    if any(_is_mask(part) for part in _split_parts(index)):
+    if any(is_mask(part) for part in _split_parts(index)):
         target, places = _find_places_beside_masks(tensor, index)
     else:
         places = [*_find_places(tensor, index)]
@@ -116,15 +117,11 @@ def _split_parts(index: object) -> Tuple[Any, ...]:
 def _count_dimensions(part: Any) -> int:
     if part is None or part is Ellipsis or isinstance(part, bool):
         return 0
-    return int(part.dim()) if _is_mask(part) else 1
-
-
-def _is_mask(part: object) -> bool:
-    return isinstance(part, torch.Tensor) and part.dtype in (torch.bool, torch.uint8)
+    return int(part.dim()) if is_mask(part) else 1
 
 
 def _is_position(value: object) -> bool:
-    return isinstance(value, DeviceTensor) and value.dim() == 0 and not _is_mask(value)
+    return isinstance(value, DeviceTensor) and value.dim() == 0 and not is_mask(value)
 
 
 def _is_window(value: object) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Callable, Dict, Optional, Sequence
 
 import torch
@@ -37,18 +38,14 @@ def _infer_full(shape: Sequence[int], value: float, *, dtype: Optional[torch.dty
     return _infer_filled(shape, dtype=dtype or kinds[type(value)])
 
 
-def _infer_range(end: Any, *, dtype: Optional[torch.dtype] = None) -> Tensor:
-    return _infer_counted(0, end, dtype=dtype)
-
-
-def _infer_counted(start: Any, end: Any, step: Any = 1, *, dtype: Optional[torch.dtype] = None) -> Tensor:
-    # how often a fraction fits is a question of rounding
+def _infer_counted(start: int, end: int, step: int = 1, *, dtype: Optional[torch.dtype] = None) -> Tensor:
+    # numbers may be fractions all the same, and how often one fits is a question of rounding
     expect(all(type(number) is int for number in (start, end, step)) and step != 0)
     return _infer_filled([len(range(start, end, step))], dtype=dtype or torch.int64)
 
 
 FACTORIES: Dict[Any, Callable[..., Any]] = {
-    aten.arange.default: _infer_range,
+    aten.arange.default: partial(_infer_counted, 0),
     aten.arange.start: _infer_counted,
     aten.arange.start_step: _infer_counted,
     aten.full.default: _infer_full,

@@ -13,7 +13,17 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 import torch
 from torch import Tensor
 
-from .plain_shapes import are_floats, are_plain, expect, fits, is_contiguous, is_in_order, is_turned, new_tensor
+from .plain_shapes import (
+    are_floats,
+    are_plain,
+    combine,
+    expect,
+    fits,
+    is_contiguous,
+    is_in_order,
+    is_turned,
+    new_tensor,
+)
 
 __all__ = ["LAYERS"]
 
@@ -192,13 +202,7 @@ def _infer_attention(
         return new_tensor(query.shape, query)
     if is_contiguous(query):
         return torch.empty_strided(query.shape, query.stride(), dtype=query.dtype, device="meta")
-    # strides of sizes 1 say nothing of the order
-    expect(1 not in query.shape)
-    strides, step = [1] * query.dim(), 1
-    for dim in sorted(range(query.dim()), key=query.stride):
-        strides[dim] = step
-        step *= query.shape[dim]
-    return torch.empty_strided(query.shape, strides, dtype=query.dtype, device="meta")
+    return combine(query, query)
 
 
 def _infer_lstm(

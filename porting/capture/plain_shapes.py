@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Optional, Sequence
 
 import torch
 
@@ -11,13 +11,13 @@ __all__ = [
     "are_floats",
     "are_numbers",
     "are_plain",
-    "broadcast_shapes",
-    "choose_strides",
+    "combine",
     "expect",
     "fits",
     "has_any_layout",
     "is_contiguous",
     "is_in_order",
+    "is_mask",
     "is_turned",
     "new_tensor",
 ]
@@ -47,8 +47,8 @@ def is_contiguous(tensor: torch.Tensor) -> bool:
 
 
 def has_any_layout(tensor: torch.Tensor) -> bool:
-    """Tell whether `tensor` has strides, whatever they are."""
-    return tensor.layout == torch.strided
+    """Tell whether `tensor` is not empty and has strides, whatever they are."""
+    return tensor.layout == torch.strided and 0 not in tensor.shape
 
 
 def is_in_order(tensor: torch.Tensor) -> bool:
@@ -59,6 +59,11 @@ def is_in_order(tensor: torch.Tensor) -> bool:
     # a size of 1 may have any stride, and one that is expanded has stride 0
     is_full = tensor.layout == torch.strided and 0 not in shape and 1 not in shape and strides[-1] > 0
     return is_full and all(outer > inner for outer, inner in zip(strides, strides[1:]))
+
+
+def is_mask(value: object) -> bool:
+    """Tell whether `value`, used as an index, has as many results as its values say."""
+    return isinstance(value, torch.Tensor) and value.dtype in (torch.bool, torch.uint8)
 
 
 def is_turned(tensor: torch.Tensor) -> bool:
@@ -82,81 +87,20 @@ def are_plain(*tensors: Any, layout: Callable[[torch.Tensor], bool] = is_contigu
 
 def are_floats(*tensors: torch.Tensor) -> bool:
     """Tell whether the tensors are of one floating-point type, not empty, and in memory in any order."""
-    dtype = tensors[0].dtype
-    return dtype in _FLOATS and all(
-        tensor.dtype == dtype and tensor.layout == torch.strided and 0 not in tensor.shape for tensor in tensors
-    )
+    return are_plain(*tensors, layout=has_any_layout)
 
 
-def broadcast_shapes(*shapes: Sequence[int]) -> Tuple[int, ...]:
-    """Return the shape of what an operator makes of tensors of these shapes, element by element.
+def combine(one: torch.Tensor, other: torch.Tensor, dtype: Optional[torch.dtype] = None) -> torch.Tensor:
+    """Return what an operator makes of two tensors, element by element, of the type of `one` where no other is given.
 
-    Raises UnknownShape where they do not fit one another.
-
-    >>> broadcast_shapes((3, 1), (2, 1, 4))
-    (2, 3, 4)
+    Raises RuntimeError where their shapes do not fit one another, and UnknownShape for sizes of 1, the strides of which
+    say nothing, in a tensor that is not contiguous.
     """
-    found: List[int] = [1] * max(map(len, shapes))
-    for shape in shapes:
-        for place, size in zip(range(-len(shape), 0), shape):
-            expect(size in (1, found[place]) or found[place] == 1)
-            found[place] = max(found[place], size)
-    return tuple(found)
-
-
-def choose_strides(shape: Sequence[int], *operands: torch.Tensor) -> Tuple[int, ...]:
-    """Return how torch lays out what an operator makes of `operands`, element by element; nothing in `shape` is 0.
-
-    The dimensions follow each other in memory as in the first operand that says something about two of them, without
-    gaps: the order that ATen's TensorIterator chooses (`reorder_dimensions` and `fast_set_up` in TensorIterator.cpp).
-    Raises UnknownShape for sizes of 1, the strides of which say nothing, in a tensor that is not contiguous.
-    """
-    expect(all(operand.is_contiguous() or 1 not in operand.shape for operand in operands))
-    first = operands[0]
-    if all(operand.shape == first.shape for operand in operands):
-        if all(operand.is_contiguous() for operand in operands):
-            return tuple(torch.empty(shape, device="meta").stride())
-        if is_turned(first) and all(operand.stride() == first.stride() for operand in operands):
-            return tuple(first.stride())
-    strides = [_stretch_strides(operand, shape) for operand in operands]
-    order = list(reversed(range(len(shape))))
-    for last in range(1, len(order)):
-        place = last
-        for other in reversed(range(last)):
-            comparison = _compare_dimensions(order[other], order[place], shape, strides)
-            if comparison > 0:
-                order[other], order[place] = order[place], order[other]
-                place = other
-            elif comparison < 0:
-                break
-    found, step = [0] * len(shape), 1
-    for dim in order:
-        found[dim] = step
-        step *= shape[dim]
-    return tuple(found)
-
-
-def _stretch_strides(tensor: torch.Tensor, shape: Sequence[int]) -> List[int]:
-    """Return the strides of `tensor` stretched to `shape`: 0 where it is repeated."""
-    num_new = len(shape) - tensor.dim()
-    own = (
-        0 if size == 1 != wanted else stride
-        for size, stride, wanted in zip(tensor.shape, tensor.stride(), shape[num_new:])
-    )
-    return [0] * num_new + list(own)
-
-
-def _compare_dimensions(one: int, other: int, shape: Sequence[int], strides: Sequence[Sequence[int]]) -> int:
-    """Return -1 if dimension `one` is the inner one, 1 if `other` is, 0 if no operand says."""
-    for of_operand in strides:
-        inner, outer = of_operand[one], of_operand[other]
-        if 0 in (inner, outer):
-            continue
-        if inner != outer:
-            return -1 if inner < outer else 1
-        if shape[one] > shape[other]:
-            return 1
-    return 0
+    expect(all(tensor.is_contiguous() or 1 not in tensor.shape for tensor in (one, other)))
+    # ATen's TensorIterator lays out the results of all such operators alike. Torch replaces the kernel for tensors
+    # without values of nearly all of them by one in Python, which loads the compiler: not that of this operator.
+    found = torch.ops.aten.hardshrink_backward.default(one, other, 0.0)
+    return torch.empty_strided(found.shape, found.stride(), dtype=dtype or one.dtype, device="meta")
 
 
 def are_numbers(*values: Any) -> bool:

@@ -29,8 +29,7 @@ from .plain_shapes import (
     are_floats,
     are_numbers,
     are_plain,
-    broadcast_shapes,
-    choose_strides,
+    combine,
     expect,
     fits,
     has_any_layout,
@@ -187,15 +186,9 @@ _KEPT_BY_DROPOUT = [torch.dropout(one, 0.0, train) is one for one in [torch.ones
 # -- element by element -----------------------------------------------------------------------------------------------
 
 
-def _make_like(shape: Sequence[int], *operands: Tensor, dtype: Optional[torch.dtype] = None) -> Tensor:
-    """Return what an operator makes of `operands` element by element."""
-    strides = choose_strides(shape, *operands)
-    return torch.empty_strided(shape, strides, dtype=dtype or operands[0].dtype, device="meta")
-
-
 def _infer_same(tensor: Tensor, *numbers: Any) -> Tensor:
     expect(are_floats(tensor) and are_numbers(*numbers))
-    return _make_like(tensor.shape, tensor)
+    return combine(tensor, tensor)
 
 
 def _infer_same_in_place(tensor: Tensor, *numbers: Any) -> Tensor:
@@ -208,12 +201,14 @@ def _infer_gelu(tensor: Tensor, *, approximate: str = "none") -> Tensor:
     return _infer_same(tensor)
 
 
-def _infer_arithmetic(one: Tensor, other: Any, *, alpha: float = 1, dtype: Optional[torch.dtype] = None) -> Tensor:
+def _infer_arithmetic(
+    one: Tensor, other: Union[Tensor, float], *, alpha: float = 1, dtype: Optional[torch.dtype] = None
+) -> Tensor:
     expect(are_numbers(alpha))
     if not isinstance(other, Tensor):
         is_count = type(other) is int and one.dtype in _COUNTS
         expect(is_contiguous(one) if is_count else type(other) in (int, float) and are_floats(one))
-        return _make_like(one.shape, one, dtype=dtype)
+        return combine(one, one, dtype)
     # a scalar changes no type of its kind, and an integer none at all
     if one.dtype != other.dtype and 0 not in (one.dim(), other.dim()):
         expect(are_floats(one) and are_floats(other))
@@ -222,7 +217,7 @@ def _infer_arithmetic(one: Tensor, other: Any, *, alpha: float = 1, dtype: Optio
         expect(other.dtype == one.dtype and is_contiguous(one) and is_contiguous(other))
     else:
         expect(are_floats(one, other))
-    return _make_like(broadcast_shapes(one.shape, other.shape), one, other, dtype=dtype)
+    return combine(one, other, dtype)
 
 
 def _infer_quotient(one: Tensor, other: Union[Tensor, float]) -> Tensor:
@@ -266,8 +261,8 @@ def _infer_dropout(tensor: Tensor, p: float, train: bool) -> Tensor:
 
 
 def _infer_softmax(tensor: Tensor, dim: int, dtype: Optional[torch.dtype] = None) -> Tensor:
-    expect(dtype is None and are_plain(tensor) and -tensor.dim() <= dim < tensor.dim())
-    return new_tensor(tensor.shape, tensor)
+    expect(dtype is None)
+    return _infer_flipped(tensor, [dim])
 
 
 # -- products, sums, choices ------------------------------------------------------------------------------------------
@@ -289,8 +284,9 @@ def _infer_sum(tensor: Tensor) -> Tensor:
     return new_tensor((), tensor)
 
 
-def _infer_sum_over(tensor: Tensor, dims: Any, keepdim: bool = False) -> Tensor:
+def _infer_sum_over(tensor: Tensor, dims: Optional[Sequence[int]], keepdim: bool = False) -> Tensor:
     # no dimensions at all, None or an empty list, mean all of them
+    dims = dims or ()
     expect(bool(dims) and are_floats(tensor))
     expect(all(-tensor.dim() <= dim < tensor.dim() for dim in dims))
     gone = {dim % tensor.dim() for dim in dims}
@@ -303,7 +299,6 @@ def _infer_cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     # images and volumes may keep their channels innermost; all else is joined in the usual order
     layout = is_contiguous if first.dim() in (4, 5) else has_any_layout
     expect(are_plain(*tensors, layout=layout) and -first.dim() <= dim < first.dim())
-    expect(not any(0 in tensor.shape for tensor in tensors))
     axis = dim % first.dim()
     rests = {(*tensor.shape[:axis], *tensor.shape[axis + 1 :]) for tensor in tensors}
     expect(len(rests) == 1 and all(tensor.dim() == first.dim() for tensor in tensors))

@@ -13,7 +13,7 @@ from ..support.function_modes import Args, Kwargs
 from ..torch_insides.modes import DisableTorchFunction, TorchDispatchMode
 from ..torch_insides.operators import OpOverload
 from .operator_schema import declared_written_arguments, list_leaves, map_leaves
-from .plain_shapes import UnknownShape, expect
+from .plain_shapes import UnknownShape, expect, is_mask
 
 __all__ = ["try_operator"]
 
@@ -44,7 +44,7 @@ class _NoValues(TorchDispatchMode):
     ) -> Any:
         """Run one operator unless zeros would mislead."""
         # only a mask has as many results as its values say
-        is_known = func is torch.ops.aten.index.Tensor and not any(map(_is_mask, args[1]))
+        is_known = func is torch.ops.aten.index.Tensor and not any(map(is_mask, args[1]))
         expect(is_known or _NEEDS_VALUES.isdisjoint(func.tags))
         expect(not self._is_large or _COSTLY.search(func.name()) is None)
         return func(*args, **(kwargs or {}))
@@ -95,10 +95,6 @@ def _call_without_warnings(call: Callable[[], Any]) -> Any:
         finally:
             torch.set_warn_always(is_always)
     return results[0]
-
-
-def _is_mask(index: object) -> bool:
-    return isinstance(index, torch.Tensor) and index.dtype in (torch.bool, torch.uint8)
 
 
 def _count_numbers(tensor: torch.Tensor) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 from hypothesis import given
@@ -12,11 +14,11 @@ from porting.capture.plain_shapes import (
     are_floats,
     are_numbers,
     are_plain,
-    broadcast_shapes,
-    choose_strides,
+    combine,
     fits,
     is_contiguous,
     is_in_order,
+    is_mask,
     is_turned,
     new_tensor,
 )
@@ -65,6 +67,12 @@ def test_a_turned_tensor_has_no_gaps_and_no_sizes_without_an_order():
     assert not is_turned(torch.ones(4).expand(2, 4))
 
 
+@pytest.mark.parametrize(("dtype", "is_one"), [(torch.bool, True), (torch.uint8, True), (torch.int64, False)])
+def test_truth_values_and_bytes_are_a_mask(dtype, is_one):
+    assert is_mask(torch.ones(2, dtype=dtype)) is is_one
+    assert not is_mask(True)
+
+
 def test_plain_tensors_have_one_floating_point_type():
     half, single = torch.ones(2, dtype=torch.float16), torch.ones(2)
 
@@ -81,10 +89,10 @@ def test_truth_values_are_no_numbers():
 
 @st.composite
 def operands(draw):
-    """Give up to three tensors that fit one another, turned, with gaps, and stretched along some dimensions."""
+    """Give two tensors that fit one another, turned, with gaps, and stretched along some dimensions."""
     shape = draw(st.lists(st.integers(1, 4), max_size=4))
     found = []
-    for _number in range(draw(st.integers(1, 3))):
+    for _number in range(2):
         own = [1 if draw(st.integers(0, 4)) == 0 else size for size in shape[draw(st.integers(0, len(shape))) :]]
         order = draw(st.permutations(range(len(own))))
         memory = torch.ones([own[dim] * draw(st.sampled_from([1, 1, 2])) for dim in order])
@@ -96,20 +104,28 @@ def operands(draw):
 
 @given(operands())
 def test_what_is_done_element_by_element_is_laid_out_as_torch_does(tensors):
-    whole = {1: torch.exp, 2: torch.add, 3: torch.addcmul}[len(tensors)](*tensors)
+    one, other = (torch.empty_strided(tensor.shape, tensor.stride(), device="meta") for tensor in tensors)
 
-    assert broadcast_shapes(*(tensor.shape for tensor in tensors)) == whole.shape
-    try:
-        strides = choose_strides(whole.shape, *tensors)
-    except UnknownShape:
-        assert any(1 in tensor.shape and not tensor.is_contiguous() for tensor in tensors)
-    else:
-        assert strides == whole.stride()
+    for made, whole in ((partial(combine, one, one), tensors[0].exp()), (partial(combine, one, other), sum(tensors))):
+        try:
+            result = made()
+        except UnknownShape:
+            assert any(1 in tensor.shape and not tensor.is_contiguous() for tensor in tensors)
+        else:
+            assert (result.shape, result.stride()) == (whole.shape, whole.stride())
 
 
-def test_shapes_that_do_not_fit_are_unknown():
-    with pytest.raises(UnknownShape):
-        broadcast_shapes((2, 3), (2, 2))
+@pytest.mark.parametrize("dtype", [torch.float16, torch.int64, torch.bool])
+def test_what_is_done_element_by_element_has_the_type_of_the_first_unless_another_is_asked_for(dtype):
+    one, other = (torch.empty(2, dtype=kind, device="meta") for kind in (dtype, torch.float32))
+
+    assert combine(one, other).dtype == dtype
+    assert combine(one, other, torch.bfloat16).dtype == torch.bfloat16
+
+
+def test_shapes_that_do_not_fit_are_torchs_error():
+    with pytest.raises(RuntimeError, match="must match"):
+        combine(torch.empty(2, 3, device="meta"), torch.empty(2, 2, device="meta"))
 
 
 def test_floats_are_of_one_type_and_not_empty():

@@ -144,6 +144,8 @@ KNOWN = [
     (aten.relu.default, (T(2, 3),), {}),
     (aten.sigmoid.default, (T(3, 4, strides=(16, 1)),), {}),
     (aten.relu_.default, (T(2, 3),), {}),
+    (aten.leaky_relu_.default, (T(2, 3), 0.01), {}),
+    (aten.tanh_.default, (T(3, 4, strides=(16, 1)),), {}),
     (aten.gelu.default, (T(2, 3),), {"approximate": "tanh"}),
     (aten.clamp.default, (T(2, 3), 0.0, 6), {}),
     (aten.clamp_min.default, (T(), 1e-6), {}),

@@ -1,6 +1,6 @@
 """Build the executable of a captured step, copy tensors to the device's types, and plan the calls.
 
-`compile_model` uses it; sessions describe their host with `HostSide`.
+`compile_model` uses it; sessions describe their host with `describe_host`.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Callable, Collection, List, Mapping, Optional, Sequence, Tuple
 
 import torch
+from torch import nn
 
 from ...capture import StepGraph
 from ...capture.dtypes import device_dtype
@@ -24,14 +25,17 @@ from ...engines.contract.trial import Trial
 from ...executables.obtain import Obtained, obtain_executable
 from .._executables.executable_cache import find_cache_folder
 from .._graph.anchors import OptimizerNames
+from .._optimizer.device_optimizer import DeviceOptimizer, name_parameters
 from .._options.simulator_options import read_extras
+from .._weights.host_weights import fetch_other_owners, read_plain_views
 from .._weights.replica_parameters import PerReplicaParams
+from .._weights.weight_owners import Owner
 from ..enums import CommGroupType, ConnectionType, MeanReductionStrategy, OutputMode, ReductionType
 from ..errors import not_simulated
 from ..options import Options
 from .process_group import ProcessExchange, require_reachable
 
-__all__ = ["HostSide", "make_call_plan", "make_executable", "open_exchange", "place_mean"]
+__all__ = ["HostSide", "describe_host", "make_call_plan", "make_executable", "open_exchange", "place_mean"]
 
 OptimizerGroups = Tuple[Sequence[GroupSettings], Sequence[Sequence[str]]]
 
@@ -109,6 +113,31 @@ class HostSide:
     optimizer_names: Callable[[], OptimizerNames]
     weights: Callable[[], Mapping[str, torch.Tensor]]
     per_replica: PerReplicaParams
+
+
+def describe_host(
+    user_model: nn.Module, owner: Optional[Owner], optimizer: DeviceOptimizer, per_replica: PerReplicaParams
+) -> HostSide:
+    """Return the optimizer and the weights of `user_model`, which are read only on request.
+
+    `owner` is a training executor's hold on the model; without one it is inference.
+    """
+
+    def read_weights() -> Mapping[str, torch.Tensor]:
+        fetch_other_owners(user_model, owner)
+        return read_plain_views(user_model)
+
+    def read_groups(state: DeviceState) -> Any:
+        return optimizer.list_groups(state, name_parameters(user_model)) if owner is not None else ((), ())
+
+    return HostSide(
+        is_training=owner is not None,
+        optimizer_type=optimizer.settings.get("optimizer_type"),
+        optimizer_groups=read_groups,
+        optimizer_names=lambda: optimizer.list_names(user_model),
+        weights=read_weights,
+        per_replica=per_replica,
+    )
 
 
 def make_executable(

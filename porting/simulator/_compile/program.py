@@ -43,10 +43,9 @@ from .._scopes.graph_scopes import GraphScopes, trace_in_scopes
 from .._weights.replica_parameters import collect_replica_groups, put_one_group_in_place
 from ..errors import createPoptorchError, native_error
 from ..options import Options
-from .capture_errors import log_coercions, make_vendor_error
+from .capture_errors import log_coercions, make_vendor_error, name_other_faults
 from .executables import HostSide, make_call_plan, make_executable, open_exchange, place_mean
 from .graph_checks import check_operators, check_overlap, check_pipeline, refuse_written_buffers
-from .other_faults import name_other_faults
 
 __all__ = ["CompiledModel", "announce_compilation", "compile_model"]
 

@@ -16,6 +16,7 @@ from ...engines.calls.guards import make_recordable, shut_out_host_modes
 from ...host_tensors import host_tensors
 from .. import trouble
 from .._args_parser import ArgsParser, BoundArguments, CompiledSignature, hand_back
+from .._compile.executables import describe_host
 from .._compile.program import CompiledModel, announce_compilation, compile_model
 from .._logging import cpp_log, logger
 from .._optimizer.device_optimizer import DeviceOptimizer, name_parameters
@@ -37,7 +38,6 @@ from ..errors import createPoptorchError, native_error
 from ..options import Options
 from .device_target import Claim, claim_device, is_offline
 from .engine_change import EngineChange
-from .host_side import describe_host
 from .perf_counters import CallTimes, count_cycles
 from .random_stream import RandomStream
 
