@@ -71,7 +71,7 @@ class Manifest:
     """What is known of an executable without loading it.
 
     `sections` are the hashes of the parts of its key. `model` describes the model: `name`, `mode`, `program` (the
-    user's), `num_operators`. `content` is what its maker wrote down: `choice` (the variant), `speed_up` over plain
+    user's), `num_operators`. `content` is what its maker wrote down: `choice` (see `Choice`), `speed_up` over plain
     replay, `tuning` (the table of measurements), `times`. `because` are the changes that made it necessary. Times are
     seconds since 1970.
     """

@@ -19,7 +19,7 @@ from ...capture.graph_flow import is_random, tensor_memory, written_nodes
 from ...capture.operator_schema import name_arguments, operator_name
 from ...capture.shape_mode import in_order_of
 from ...torch_insides.operators import SET_GRAD_ENABLED, TO_COPY, UNSAFE_VIEW, OpOverload
-from ..calls.executable import Variant
+from ..calls.executable import Choice
 
 __all__ = ["LayoutError", "lay_out", "put_channels_last"]
 
@@ -75,9 +75,9 @@ def put_channels_last(graph: StepGraph) -> StepGraph:
     return dataclasses.replace(graph, graph=copied)
 
 
-def lay_out(graph: StepGraph, variant: Variant) -> StepGraph:
-    """Return `graph` in the memory format of `variant`; LayoutError with the reason where it has no such form."""
-    return put_channels_last(graph) if variant.channels_last else graph
+def lay_out(graph: StepGraph, choice: Choice) -> StepGraph:
+    """Return `graph` in the memory format of `choice`; LayoutError with the reason where it has no such form."""
+    return put_channels_last(graph) if choice.channels_last else graph
 
 
 def _find_weight(node: torch.fx.Node) -> Optional[torch.fx.Node]:

@@ -89,7 +89,7 @@ class CompiledExecutable:
         """Run one device call on a full batch and update `state`, as `ReplayExecutable.run` does."""
         stream = draw_from_stream_of(state) if self.layout.is_random else _NOTHING
         # nothing here requires a gradient, but some operators prepare for their backward pass only if it may come
-        guards = shut_out_host_modes(self.request.variant.num_threads)
+        guards = shut_out_host_modes(self.request.choice.num_threads)
         with guards, torch.set_grad_enabled(self.layout.trains), DisableTorchFunction():
             try:
                 bound = self._bind_state(state, plan, groups, group_names)

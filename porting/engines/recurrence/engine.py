@@ -19,13 +19,13 @@ from ...capture import StepGraph
 from ...capture.operator_schema import name_arguments
 from ...capture.subgraphs import bodies_of
 from ..aot.compile_process import compile_in_child
-from ..calls.executable import BuildRequest, Variant
+from ..calls.executable import BuildRequest, Choice
 from ..compiled.compile_settings import CompileSettings
 from ..compiled.folder_engine import FolderEngine
 from ..compiled.why_replay import why_plan_is_replayed
+from ..contract.choices import list_updates
 from ..contract.failures import NotCompilable, why_not_tuned
 from ..contract.limits import CompileLimits
-from ..contract.variants import list_updates
 from ..replay.direct_calls import Call
 from ..replay.replay import ReplayExecutable
 from ..replay.wide_operators import find_wide_call
@@ -42,10 +42,10 @@ class RecurrenceEngine(FolderEngine[ReplayExecutable]):
     name = "recurrence"
     replays_most = True
 
-    def list_variants(self, graph: StepGraph, request: BuildRequest) -> List[Variant]:
-        """Return a variant for each kind of update, if the step has recurrent layers."""
+    def list_choices(self, graph: StepGraph, request: BuildRequest) -> List[Choice]:
+        """Return a choice for each kind of update, if the step has recurrent layers."""
         updates = list_updates(request) if find_recurrent_nodes(graph.graph) else []
-        return [Variant(self.name, fused_update=fused) for fused in updates]
+        return [Choice(self.name, fused_update=fused) for fused in updates]
 
     def compile(
         self,
@@ -83,8 +83,8 @@ class RecurrenceEngine(FolderEngine[ReplayExecutable]):
             return Call(make_operator(node.target, kernels), tuple(_name_arguments(node).values()), {})
 
         # torch cannot map the loops over micro-batches, which are large enough alone
-        variant = replace(request.variant, micro_batches_at_once=1)
-        executable = ReplayExecutable(graph, variant, find_call=find_call)
+        choice = replace(request.choice, micro_batches_at_once=1)
+        executable = ReplayExecutable(graph, choice, find_call=find_call)
         executable.name = self.name
         return executable
 

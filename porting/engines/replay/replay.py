@@ -26,7 +26,7 @@ from ..calls.call_plan import (
     prepare_rows,
 )
 from ..calls.device_state import DeviceState
-from ..calls.executable import BuildRequest, Variant
+from ..calls.executable import BuildRequest, Choice
 from ..calls.group_settings import GroupSettings
 from ..calls.guards import draw_from_stream_of, shut_out_host_modes
 from ..calls.step_anchors import StepWatcher
@@ -40,8 +40,8 @@ __all__ = ["FloatingPointChecks", "ReplayExecutable", "build_replay", "read_loss
 
 
 def build_replay(graph: StepGraph, request: BuildRequest) -> ReplayExecutable:
-    """Return the executable that replays `graph`, which has the memory format of the request's variant."""
-    return ReplayExecutable(graph, request.variant, observer=request.observer)
+    """Return the executable that replays `graph`, which has the memory format of the request's choice."""
+    return ReplayExecutable(graph, request.choice, observer=request.observer)
 
 
 class ReplayExecutable:
@@ -57,7 +57,7 @@ class ReplayExecutable:
     def __init__(
         self,
         graph: StepGraph,
-        variant: Variant = Variant(),  # noqa: B008 - frozen
+        choice: Choice = Choice(),  # noqa: B008 - frozen
         *,
         observer: Optional[StepWatcher] = None,
         watch_operator: Optional[WatchOperator] = None,
@@ -68,7 +68,7 @@ class ReplayExecutable:
         `observer` is told of each pass and each update, and an operator is called through what `watch_operator` returns
         for it. `find_call` says what is called for an operator.
 
-        With the variant's `fused_update` weights differ from eager's in the last bits.
+        With the choice's `fused_update` weights differ from eager's in the last bits.
         """
         self.graph = graph
         self._function = GraphFunction(graph.graph, watch=watch_operator, find_call=find_call)
@@ -83,11 +83,11 @@ class ReplayExecutable:
         self._written_inputs = tuple(sorted(graph.mutated_inputs))
         self._constant_outputs = constant_outputs(graph)
         self._observer = observer
-        self._fused_update = variant.fused_update
-        self._num_threads = variant.num_threads
+        self._fused_update = choice.fused_update
+        self._num_threads = choice.num_threads
         self._scheduled: Optional[Tuple[CallPlan, int, Runs]] = None
         # somebody who watches looks at single micro-batches
-        at_most = variant.micro_batches_at_once if observer is None else 1
+        at_most = choice.micro_batches_at_once if observer is None else 1
         self._batched = BatchedMicroBatches(graph, self._function.call, at_most=at_most)
 
     def run(
