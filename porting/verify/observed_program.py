@@ -106,7 +106,7 @@ class _Observer:
 
     def _begin_module(self, module: nn.Module) -> None:
         """Keep the weights that a model begins with, which differ in their last bits in a run of another rounding."""
-        self._task.variant.change(module)
+        self._task.perturbation.change(module)
         self._modules[id(module)] = module
         self._keep_first(module)
 
@@ -138,7 +138,7 @@ class _Observer:
         self._end_script(id(optimizer))
         self._is_stepping = True
         try:
-            with self._task.variant.round_step(len(self._losses)):
+            with self._task.perturbation.round_step(len(self._losses)):
                 result = run(optimizer, *args, **kwargs)
         finally:
             self._is_stepping = False
@@ -287,7 +287,8 @@ class _Observer:
     def _deeper_calls(self, *, rounds: bool = True) -> Iterator[None]:
         self._depth += 1
         try:
-            with self._task.variant.round_step(len(self._losses)) if rounds and self._depth == 1 else nullcontext():
+            is_outermost = rounds and self._depth == 1
+            with self._task.perturbation.round_step(len(self._losses)) if is_outermost else nullcontext():
                 yield
         finally:
             self._depth -= 1
@@ -348,7 +349,7 @@ def _run_script(task: Task) -> Observation:
     seed_streams(task.seed)
     found = observer.observation
     try:
-        with use_threads(task.variant.num_threads):
+        with use_threads(task.perturbation.num_threads):
             runpy.run_path(task.script, run_name="__main__")
     except _EnoughStepsError:
         pass

@@ -22,7 +22,7 @@ from porting.verify.certificate import Certificate, Location, Measured
 from porting.verify.compare import KINDS
 from porting.verify.judgement import STOPPED, Judgement, find_first
 from porting.verify.observation import Observation, Task
-from porting.verify.plain_runs import PLAIN, Variant
+from porting.verify.plain_runs import PLAIN, Perturbation
 from porting.verify.plain_side import HOPELESS, look_closer, round_again
 from porting.verify.program_comparison import ProgramComparison
 from porting.verify.records import find_phase
@@ -62,15 +62,16 @@ class ProgramRuns:
         task = Task(os.path.abspath(self.pair.ported), self.pair.arguments, num_steps, self.seed, is_port=True)
         return _run_tasks([task], change(make_environment()))[0]
 
-    def run_plain(self, num_steps: int, *variants: Variant) -> List[Observation]:
-        """Run the plain program once for each variant.
+    def run_plain(self, num_steps: int, *perturbations: Perturbation) -> List[Observation]:
+        """Run the plain program once for each perturbation.
 
         Raises ExecutableError E021 where it fails before its first step, PortingError V002 where it makes none.
         """
-        self.tell(f"plain PyTorch, {say_number(len(variants), 'time')}: {self.pair.plain}")
+        self.tell(f"plain PyTorch, {say_number(len(perturbations), 'time')}: {self.pair.plain}")
         task = Task(os.path.abspath(self.pair.plain), self.pair.plain_arguments, num_steps, self.seed)
         return _run_tasks(
-            [replace(task, variant=variant) for variant in variants], vendor_environment(make_environment())
+            [replace(task, perturbation=perturbation) for perturbation in perturbations],
+            vendor_environment(make_environment()),
         )
 
 
@@ -91,7 +92,7 @@ def verify_programs(
     ported = runs.run_port(num_steps)
     per_call = max(training.steps_per_call for training in ported.trainings)
     num_made = -(-num_steps // per_call) * per_call
-    otherwise = Variant("another order of sums", changes_bits=1, num_threads=max(1, torch.get_num_threads() // 2))
+    otherwise = Perturbation("another order of sums", changes_bits=1, num_threads=max(1, torch.get_num_threads() // 2))
     plain, again, rounded = runs.run_plain(num_made, PLAIN, PLAIN, otherwise)
     comparison = ProgramComparison(plain, ported)
     missing = comparison.runs.missing = [*comparison.list_missing(), *_list_short(pair, plain, ported, num_steps)]
