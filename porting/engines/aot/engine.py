@@ -34,7 +34,7 @@ from ..contract.step_cost import StepCost
 from ..replay.replay import build_replay
 from .choices import list_whole_steps
 from .compile_process import CompilerProcess, compile_in_child
-from .library import load_program
+from .library import load_library
 from .predictions import predict_seconds
 
 __all__ = ["AOT", "AotEngine"]
@@ -105,7 +105,7 @@ class AotEngine(FolderEngine[CompiledExecutable]):
     def load(self, graph: StepGraph, request: BuildRequest, folder: Path) -> CompiledExecutable:
         """Make the executable of the programs in `folder`; nothing is traced, and no compiler is imported for aot."""
         layout = CallLayout.from_dict(json.loads((folder / _LAYOUT).read_bytes()))
-        runners = {role: load_program(folder / role) for role in layout.arguments}
+        runners = {role: load_library(folder / role) for role in layout.arguments}
         for loss in (loss for runner in runners.values() for loss in runner.left_out):
             tell_loss(loss)
         return CompiledExecutable(graph, request, layout, runners, lambda: build_replay(graph, request), name=self.name)
