@@ -156,7 +156,7 @@ def _find_root(call: Call) -> str:
 def _has_training(facts: Facts) -> bool:
     """Tell whether something trains or runs a model: a port, an optimizer, a loss, or a library's loop."""
     return (
-        any(thing.kind in _TRAINED or thing.name.endswith("Trainer") for thing in facts.things)
+        any(one.kind in _TRAINED or one.name.endswith("Trainer") for one in facts.objects)
         or any(call.is_method(*_TRAINING) for call in facts.calls)
         or any(getattr(node, "name", "") in _TRAINING for node in facts.functions)
     )

@@ -82,7 +82,7 @@ def find_class_kind(name: str) -> Optional[Kind]:
 
 
 def find_method_kind(kind: Kind, method: str) -> Optional[Kind]:
-    """Find what a method of a thing of this kind returns; None where the table does not say."""
+    """Find what a method of a program object of this kind returns; None where the table does not say."""
     return next(iter(find_kinds("methods", f"{kind.value}.{method}")), None)
 
 

@@ -123,7 +123,7 @@ def test_all_optimizers_and_schedules_of_torch_are_known():
     assert found == {(Kind.SCHEDULER,)}
 
 
-def test_methods_return_by_the_kind_of_thing():
+def test_methods_return_by_the_kind_of_object():
     assert find_method_kind(Kind.PORT, "inference") is Kind.PORT
     assert find_method_kind(Kind.MODULE, "parameters") is Kind.PARAMETERS
     assert find_method_kind(Kind.MODULE, "inference") is None

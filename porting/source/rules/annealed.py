@@ -23,7 +23,7 @@ class _Counted:
     def __init__(self, reading: Reading) -> None:
         self._loops = reading.files_of_loops
         self._known: Dict[ast.AST, Set[str]] = {}
-        tensors = (one for one in reading.facts.statements if any(thing.kind in TENSOR_KINDS for thing in one.things))
+        tensors = (one for one in reading.facts.statements if any(each.kind in TENSOR_KINDS for each in one.objects))
         assigned = (one.node for one in tensors if isinstance(one.node, (ast.Assign, ast.AugAssign)))
         parts = (part for node in assigned for part in list_nodes(node) if isinstance(part, ast.Name))
         self._others = {part.id for part in parts if isinstance(part.ctx, ast.Store)}
@@ -49,8 +49,8 @@ def find_annealed_values(reading: Reading) -> Iterator[Finding]:
     for statement in reading.facts.statements:
         node = statement.node
         if isinstance(node, (ast.Assign, ast.AugAssign)) and not statement.where.in_forward:
-            things = (*statement.things, *(statement.targets if isinstance(node, ast.AugAssign) else ()))
-            names = set() if reading.loss_parts.isdisjoint(things) else counted.list_around(statement.where)
+            objects = (*statement.objects, *(statement.targets if isinstance(node, ast.AugAssign) else ()))
+            names = set() if reading.loss_parts.isdisjoint(objects) else counted.list_around(statement.where)
             if _has_counted(names, [node.value]):
                 yield reading.report("C020", statement.place, remedy=_REMEDY)
     yield from _find_annealed_globals(reading, counted)
@@ -58,10 +58,10 @@ def find_annealed_values(reading: Reading) -> Iterator[Finding]:
 
 
 def _list_plain(call: Call) -> List[ast.expr]:
-    """List the arguments of a call that are no things."""
+    """List the arguments of a call that are no program objects."""
     given = [*zip(call.node.args, call.arguments)]
     given += [(one.value, call.keywords.get(one.arg or "", ())) for one in call.node.keywords]
-    return [node for node, things in given if not things]
+    return [node for node, objects in given if not objects]
 
 
 def _has_counted(names: Set[str], nodes: Sequence[Optional[ast.expr]]) -> bool:

@@ -57,10 +57,10 @@ def find_host_reads(reading: Reading) -> Iterator[Finding]:
 def _list_reads(reading: Reading) -> Iterator[Tuple[Place, Where]]:
     updated = list_lines((*UPDATES, find_gradients_read), reading)
     for read in reading.facts.reads:
-        is_of_device = _are_results(read.things) or any(map(is_weight, read.things)) or not read.things
+        is_of_device = _are_results(read.objects) or any(map(is_weight, read.objects)) or not read.objects
         if read.asks in ("value", "text") and is_of_device and not read.where.in_forward:
             yield read.place, read.where
-        is_weight_read = read.asks == "data" and is_of_loop(read.where) and any(map(is_weight, read.things))
+        is_weight_read = read.asks == "data" and is_of_loop(read.where) and any(map(is_weight, read.objects))
         if is_weight_read and (read.place.file, read.place.line) not in updated and reading.find_batch_loop(read.where):
             yield read.place, read.where
     averaged = [(place, where) for place, where in list_averaged(reading) if is_of_loop(where)]
@@ -77,15 +77,15 @@ def _list_reads(reading: Reading) -> Iterator[Tuple[Place, Where]]:
                 yield call.place, call.where
 
 
-def _are_results(things: Sequence) -> bool:
-    return any(thing.kind in (Kind.OUTPUT, Kind.LOSS) for thing in things)
+def _are_results(objects: Sequence) -> bool:
+    return any(one.kind in (Kind.OUTPUT, Kind.LOSS) for one in objects)
 
 
 def _names_host(call: Call) -> bool:
     """Tell whether a tensor is moved to the CPU, and not to whatever device there is."""
     given = [*call.node.args[:1], *(word.value for word in call.node.keywords if word.arg == "device")]
-    things = [thing for argument in (*call.arguments[:1], call.keywords.get("device", ())) for thing in argument]
-    made = [thing.call.node.args[:1] for thing in things if thing.name == "torch.device" and thing.call is not None]
+    objects = [one for argument in (*call.arguments[:1], call.keywords.get("device", ())) for one in argument]
+    made = [one.call.node.args[:1] for one in objects if one.name == "torch.device" and one.call is not None]
     values = [*given, *(value for values in made for value in values)]
     return any(isinstance(value, ast.Constant) and value.value == "cpu" for value in values)
 
@@ -212,7 +212,7 @@ def find_data_from_models(reading: Reading) -> Iterator[Finding]:
             continue
         owner = name_last(write_dotted(call.node.func).rpartition(".")[0])
         made = any(
-            re.match(r"(gym|gymnasium|procgen|pettingzoo|stable_baselines3)\b", thing.name) for thing in call.receiver
+            re.match(r"(gym|gymnasium|procgen|pettingzoo|stable_baselines3)\b", one.name) for one in call.receiver
         )
         if made or not call.receiver and re.fullmatch(r"\w*envs?(ironment)?\d?", owner):
             yield reading.report("B020", call.place)

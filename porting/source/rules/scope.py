@@ -7,8 +7,8 @@ from enum import Enum
 from typing import Callable, Iterable, Iterator, Optional, Set, Tuple
 
 from porting.diagnostics import Finding
+from porting.source.rules.program_objects import make_guess
 from porting.source.rules.reading import Reading
-from porting.source.rules.things import make_guess
 
 __all__ = ["MAY_BE_BARE", "Programs", "Rule", "apply_rule", "list_lines", "rule"]
 

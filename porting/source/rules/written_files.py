@@ -20,7 +20,7 @@ def find_pickled_models(reading: Reading) -> Iterator[Finding]:
     """K005 and K006: a checkpoint holds the model itself, or the port."""
     for call in reading.facts.calls:
         if name_last(call.name) == "save" and call.name.startswith("torch.") and call.arguments:
-            kinds = {thing.kind for thing in call.arguments[0]}
+            kinds = {one.kind for one in call.arguments[0]}
             if Kind.PORT in kinds:
                 yield reading.report("K006", call.place)
             elif Kind.MODULE in kinds:

@@ -26,8 +26,8 @@ from porting.source.walk.values import (
     Value,
     join,
     list_objects,
+    list_program_objects,
     list_tensors,
-    list_things,
 )
 from porting.source.walk.walk import Evaluator, Walk
 
@@ -76,13 +76,13 @@ def _evaluate_subscript(walk: Walk, node: ast.Subscript) -> Value:
         # a list, or modules in one, takes a number
         record_read(walk, node, index)
     result = index_value(walk, value, index, node)
-    if list_tensors(value) and any(map(is_mask, list_things(index))):
-        walk.record_statement(node, list_things(result), asks="shape")
-    elif any(thing.kind is Kind.OUTPUT for thing in list_tensors(value)):
+    if list_tensors(value) and any(map(is_mask, list_program_objects(index))):
+        walk.record_statement(node, list_program_objects(result), asks="shape")
+    elif any(one.kind is Kind.OUTPUT for one in list_tensors(value)):
         name = getattr(_get_index(node), "attr", "")
         if name.endswith("_mask"):
             # as of the graphs of PyTorch Geometric: `data.train_mask`
-            walk.record_statement(node, list_things(result), shown=_get_index(node), asks="shape by name")
+            walk.record_statement(node, list_program_objects(result), shown=_get_index(node), asks="shape by name")
     return result
 
 
@@ -106,12 +106,12 @@ _OPERATORS.update({ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^"})
 def _evaluate_operation(walk: Walk, node: ast.BinOp) -> Value:
     left, right = walk.evaluate(node.left), walk.evaluate(node.right)
     if isinstance(node.op, ast.Mod) and any(isinstance(item, Constant) and item.kind == "str" for item in left):
-        for thing in list_things(right):
-            record_read(walk, node, (walk.wrap(thing),), asks="text")
+        for program_object in list_program_objects(right):
+            record_read(walk, node, (walk.wrap(program_object),), asks="text")
         return UNKNOWN
-    things = list_tensors(left, right)
-    if things:
-        return (walk.derive(node, things, name=_OPERATORS.get(type(node.op), "operator")),)
+    objects = list_tensors(left, right)
+    if objects:
+        return (walk.derive(node, objects, name=_OPERATORS.get(type(node.op), "operator")),)
     weights = list_objects((*left, *right), Kind.PARAMETERS)
     if weights:
         return tuple(weights)
@@ -128,9 +128,9 @@ def _evaluate_unary(walk: Walk, node: ast.UnaryOp) -> Value:
         ask_truth(walk, node.operand)
         return UNKNOWN
     value = walk.evaluate(node.operand)
-    things = list_tensors(value)
-    if things:
-        return (walk.derive(node, things, name="~" if isinstance(node.op, ast.Invert) else "-"),)
+    objects = list_tensors(value)
+    if objects:
+        return (walk.derive(node, objects, name="~" if isinstance(node.op, ast.Invert) else "-"),)
     numbers = [item.value for item in value if isinstance(item, Constant) and isinstance(item.value, (int, float))]
     if isinstance(node.op, ast.USub) and numbers and len(numbers) == len(value):
         return tuple(Constant.of(-number) for number in numbers)
@@ -141,13 +141,13 @@ def _evaluate_comparison(walk: Walk, node: ast.Compare) -> Value:
     is_identity = all(isinstance(operator, (ast.Is, ast.IsNot)) for operator in node.ops)
     with walk.standing(asks_nothing=walk.asks_nothing or is_identity):
         values = [walk.evaluate(part) for part in (node.left, *node.comparators)]
-    things = list_tensors(*values)
+    objects = list_tensors(*values)
     compares = not any(isinstance(operator, (ast.Is, ast.IsNot, ast.In, ast.NotIn)) for operator in node.ops)
     # no tensor is compared with a text
     texts = any(isinstance(item, Constant) and item.kind in ("str", "NoneType") for value in values for item in value)
-    if not things or not compares or texts:
+    if not objects or not compares or texts:
         return UNKNOWN
-    result: Value = (walk.derive(node, things, name="compare"),)
+    result: Value = (walk.derive(node, objects, name="compare"),)
     if len(node.ops) > 1:
         # each comparison but the last is asked for its truth
         record_read(walk, node, result)
@@ -210,7 +210,7 @@ def _evaluate_comprehension(walk: Walk, node: _Comprehension) -> Value:
             walk.evaluate(node.key)
         element = walk.evaluate(node.value if isinstance(node, ast.DictComp) else node.elt)
     if isinstance(node, ast.GeneratorExp):
-        return (Stream(element, list_things(element)),)
+        return (Stream(element, list_program_objects(element)),)
     return (walk.make_container(node, {ANY: element}),)
 
 

@@ -25,7 +25,7 @@ from porting.source.walk.values import (
     Stream,
     Value,
     join,
-    list_things,
+    list_program_objects,
 )
 from porting.source.walk.walk import Flow, Frame, Walk
 
@@ -96,7 +96,7 @@ def _run_body(walk: Walk, body: Union[ast.FunctionDef, ast.AsyncFunctionDef, ast
                 walk.store.add(scope, name, value)
     if frame.yielded:
         element = join(*frame.yielded)
-        return (Stream(element, list_things(element)),)
+        return (Stream(element, list_program_objects(element)),)
     return join(*frame.returned)
 
 
@@ -132,7 +132,7 @@ def _bind_parameter(
         given = arguments.rest
     if given is None:
         given = function.defaults.get(name, UNKNOWN)
-        if arguments.are_unknown and not list_things(given):
+        if arguments.are_unknown and not list_program_objects(given):
             given = UNKNOWN
     if not given or all(item == _NONE for item in given):
         # a default of None says that there may be none
@@ -150,7 +150,7 @@ def _guess_parameter(walk: Walk, function: Function, parameter: ast.arg, *, may_
     if kind is None or name in ("self", "cls"):
         return UNKNOWN
     key = (parameter, "guess", kind)
-    made = walk.recorder.make_thing(key, kind, name=name, place=walk.place_of(parameter), is_guess=is_guess)
+    made = walk.recorder.make_object(key, kind, name=name, place=walk.place_of(parameter), is_guess=is_guess)
     if kind is Kind.TENSOR:
         walk.guessed[made] = parameter not in function.node.args.args[1:2]
     return (walk.wrap(made),)
@@ -204,12 +204,12 @@ def instantiate_class(
         walk.instances.setdefault(definition, []).append(instance)
     if call_method_of(walk, instance, "__init__", arguments, node) is None:
         _fill_fields(walk, instance, definition, arguments)
-    if instance.thing is not None and instance.thing.kind in (Kind.MODULE, Kind.DATASET, Kind.LOADER):
-        inner = [list_things(value) for value in list(instance.cells.values())]
+    if instance.program_object is not None and instance.program_object.kind in (Kind.MODULE, Kind.DATASET, Kind.LOADER):
+        inner = [list_program_objects(value) for value in list(instance.cells.values())]
         kinds = (Kind.MODULE, Kind.CRITERION, Kind.DATASET)
-        parts = tuple(thing for things in inner for thing in things if thing.kind in kinds)
-        walk.recorder.add_parts(instance.thing, parts)
-        if instance.thing.kind is Kind.MODULE:
+        parts = tuple(one for objects in inner for one in objects if one.kind in kinds)
+        walk.recorder.add_parts(instance.program_object, parts)
+        if instance.program_object.kind is Kind.MODULE:
             _record_hidden_parts(walk, instance, definition)
     return instance
 
@@ -217,7 +217,7 @@ def instantiate_class(
 def _record_hidden_parts(walk: Walk, instance: Object, definition: Class) -> None:
     """Record the lists and dictionaries of a module that hold modules or parameters, which it then does not know of."""
     holders = {
-        name: [item for item in value if isinstance(item, Object) and item.thing is None and item.elements]
+        name: [item for item in value if isinstance(item, Object) and item.program_object is None and item.elements]
         for name, value in instance.cells.items()
     }
     places = {
@@ -228,13 +228,18 @@ def _record_hidden_parts(walk: Walk, instance: Object, definition: Class) -> Non
         if isinstance(target, ast.Attribute)
     }
     known = {
-        item.thing for value in instance.cells.values() for item in value if isinstance(item, Object) and item.thing
+        item.program_object
+        for value in instance.cells.values()
+        for item in value
+        if isinstance(item, Object) and item.program_object
     }
     with walk.inside(Frame(unit=definition.unit, module=definition.module, cells={}, name=definition.name)):
         for name, items in holders.items():
-            things = [thing for thing in list_things(tuple(items)) if thing.kind is Kind.MODULE or is_parameter(thing)]
-            if name in places and things and known.isdisjoint(things):
-                walk.record_statement(places[name], tuple(things), asks="parts")
+            objects = [
+                one for one in list_program_objects(tuple(items)) if one.kind is Kind.MODULE or is_parameter(one)
+            ]
+            if name in places and objects and known.isdisjoint(objects):
+                walk.record_statement(places[name], tuple(objects), asks="parts")
 
 
 def find_instance(walk: Walk, definition: Class) -> Object:
@@ -254,12 +259,12 @@ def _make_instance(walk: Walk, definition: Class, arguments: Arguments, node: as
     if kind is None:
         return Object(definition=definition)
     values = [*arguments.values, *arguments.keywords.values()]
-    parts = tuple(thing for value in values for thing in list_things(value))
+    parts = tuple(one for value in values for one in list_program_objects(value))
     key = (node, walk.frame.key, kind, definition)
     place = walk.place_of(node)
-    thing = walk.recorder.make_thing(key, kind, name=definition.name, place=place, parts=parts, call=call)
-    instance = Object(thing, definition)
-    walk.by_thing[thing] = instance
+    program_object = walk.recorder.make_object(key, kind, name=definition.name, place=place, parts=parts, call=call)
+    instance = Object(program_object, definition)
+    walk.by_program_object[program_object] = instance
     return instance
 
 

@@ -77,4 +77,4 @@ def test_a_function_that_is_called_in_either_branch_makes_a_thing_once(facts_of)
         """
     )
 
-    assert len(facts.list_things(Kind.OPTIMIZER)) == 1
+    assert len(facts.list_program_objects(Kind.OPTIMIZER)) == 1
