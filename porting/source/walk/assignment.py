@@ -78,7 +78,7 @@ def _learn_kind(walk: Walk, name: str, value: Value) -> None:
             by_name = guess_kind_by_name(name.rpartition(".")[2])
             kind = by_use or (by_name if by_name in _GUESSED_BY_NAME else None)
             if kind is not None:
-                walk.recorder.become(item.program_object, kind, is_guess=by_use is None)
+                walk.collector.become(item.program_object, kind, is_guess=by_use is None)
 
 
 def _find_uses(walk: Walk, name: str) -> Uses:

@@ -161,7 +161,7 @@ def call_value(walk: Walk, callee: Value, arguments: Arguments, node: ast.Call, 
     for name in filter(find_asking, names):
         ask_call(walk, name, receiver, arguments, node)
     result = join(*[_call_item(walk, item, arguments, node, call) for item in callee])
-    walk.recorder.add_results(call, list_program_objects(result))
+    walk.collector.add_results(call, list_program_objects(result))
     return result
 
 
@@ -212,7 +212,7 @@ def _describe_argument(walk: Walk, value: Value, node: ast.Call) -> ProgramObjec
 
 
 def _make_criterion(walk: Walk, name: str, node: ast.Call) -> ProgramObject:
-    return walk.recorder.make_object(("criterion", name), Kind.CRITERION, name=name, place=walk.place_of(node))
+    return walk.collector.make_object(("criterion", name), Kind.CRITERION, name=name, place=walk.place_of(node))
 
 
 def _call_item(walk: Walk, item: Item, arguments: Arguments, node: ast.Call, call: Call) -> Value:
@@ -243,7 +243,7 @@ def _call_own(walk: Walk, function: Function, arguments: Arguments, node: ast.Ca
     if walk.in_forward:
         return result
     objects = list_program_objects(result)
-    derived = tuple(one for one in objects if walk.recorder.is_derived(one) or one.kind is Kind.LOSS)
+    derived = tuple(one for one in objects if walk.collector.is_derived(one) or one.kind is Kind.LOSS)
     is_one_tensor = (
         len(result) == len(objects) == len(derived) and bool(objects) and all(map(_is_program_object, result))
     )
@@ -251,7 +251,7 @@ def _call_own(walk: Walk, function: Function, arguments: Arguments, node: ast.Ca
         return result
     made = walk.derive(node, derived, name=function.name, call=call)
     if is_loss_name(getattr(function.node, "name", "")) and made.program_object is not None:
-        walk.recorder.mark_loss(made.program_object)
+        walk.collector.mark_loss(made.program_object)
     return (made,)
 
 
@@ -280,7 +280,7 @@ def _call_object(walk: Walk, item: Object, arguments: Arguments, node: ast.Call,
         and any(one.kind in TENSOR_KINDS for one in given)
     ):
         # a class that cannot be read, whose instance computes something of tensors
-        walk.recorder.become(item.program_object, Kind.MODULE)
+        walk.collector.become(item.program_object, Kind.MODULE)
         return call_module(walk, item, arguments, node, call) if item.program_object.kind in _CALLED else UNKNOWN
     return UNKNOWN
 

@@ -61,7 +61,7 @@ def call_function(walk: Walk, function: Function, arguments: Arguments, node: as
     if is_running > 1 or len(walk.frames) > _DEEPEST or (times and _is_enough(walk, times)):
         return known
     walk.walks[body] = times + 1
-    walk.recorder.enter(None if walk.frame.function is None else walk.frame.function.node, node, body)
+    walk.collector.enter(None if walk.frame.function is None else walk.frame.function.node, node, body)
     frame = Frame(
         unit=function.unit,
         module=function.module,
@@ -150,7 +150,7 @@ def _guess_parameter(walk: Walk, function: Function, parameter: ast.arg, *, may_
     if kind is None or name in ("self", "cls"):
         return UNKNOWN
     key = (parameter, "guess", kind)
-    made = walk.recorder.make_object(key, kind, name=name, place=walk.place_of(parameter), is_guess=is_guess)
+    made = walk.collector.make_object(key, kind, name=name, place=walk.place_of(parameter), is_guess=is_guess)
     if kind is Kind.TENSOR:
         walk.guessed[made] = parameter not in function.node.args.args[1:2]
     return (walk.wrap(made),)
@@ -208,7 +208,7 @@ def instantiate_class(
         inner = [list_program_objects(value) for value in list(instance.cells.values())]
         kinds = (Kind.MODULE, Kind.CRITERION, Kind.DATASET)
         parts = tuple(one for objects in inner for one in objects if one.kind in kinds)
-        walk.recorder.add_parts(instance.program_object, parts)
+        walk.collector.add_parts(instance.program_object, parts)
         if instance.program_object.kind is Kind.MODULE:
             _record_hidden_parts(walk, instance, definition)
     return instance
@@ -262,7 +262,7 @@ def _make_instance(walk: Walk, definition: Class, arguments: Arguments, node: as
     parts = tuple(one for value in values for one in list_program_objects(value))
     key = (node, walk.frame.key, kind, definition)
     place = walk.place_of(node)
-    program_object = walk.recorder.make_object(key, kind, name=definition.name, place=place, parts=parts, call=call)
+    program_object = walk.collector.make_object(key, kind, name=definition.name, place=place, parts=parts, call=call)
     instance = Object(program_object, definition)
     walk.by_program_object[program_object] = instance
     return instance

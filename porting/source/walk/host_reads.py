@@ -66,13 +66,13 @@ def _is_vague(walk: Walk, program_object: ProgramObject, node: ast.AST, asks: st
         return True
     if program_object.name == "element":
         # of a dictionary the keys
-        return all(part.kind is Kind.BATCH or not walk.recorder.is_derived(part) for part in tensors)
+        return all(part.kind is Kind.BATCH or not walk.collector.is_derived(part) for part in tensors)
     if program_object.name in _COMPUTED or program_object.name[:1] == "." and last not in NAMES["tensor methods"]:
         return bool(tensors) and all(_is_vague(walk, part, node, asks) for part in tensors)
     if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)):
         # a batch or an output may be a sequence, which is asked whether it is empty
         return program_object.kind in (Kind.BATCH, Kind.OUTPUT) and (
-            program_object.name in _PARTS or not walk.recorder.is_derived(program_object)
+            program_object.name in _PARTS or not walk.collector.is_derived(program_object)
         )
     return False
 

@@ -104,7 +104,7 @@ def _get_scope(walk: Walk, name: str) -> dict:
 
 def _record_import(walk: Walk, node: ast.stmt, name: str) -> None:
     is_guarded = walk.in_try or bool(walk.guards)
-    walk.recorder.record_import(node, place=walk.place_of(node), name=name, is_guarded=is_guarded, where=walk.where)
+    walk.collector.record_import(node, place=walk.place_of(node), name=name, is_guarded=is_guarded, where=walk.where)
 
 
 def _give_module(walk: Walk, module: Module) -> Value:

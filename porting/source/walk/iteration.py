@@ -138,7 +138,7 @@ def _unpack_object(walk: Walk, item: Object, target: ast.expr) -> Value:
         return (walk.make(target, Kind.BATCH, name="part", parts=(program_object,)),)
     if program_object.kind in TENSOR_KINDS:
         name = name_expression(target).rpartition(".")[2]
-        if program_object.kind is Kind.OUTPUT and not walk.recorder.is_derived(program_object) and is_loss_name(name):
+        if program_object.kind is Kind.OUTPUT and not walk.collector.is_derived(program_object) and is_loss_name(name):
             return (walk.make(target, Kind.LOSS, name="part", parts=(program_object,)),)
         return (walk.derive(target, (program_object,), name="part"),)
     return find_element(walk, (item,), target)

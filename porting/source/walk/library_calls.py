@@ -77,7 +77,7 @@ def _list_parts(arguments: Arguments) -> ProgramObjects:
 def _make_object(walk: Walk, name: str, kind: Kind, arguments: Arguments, node: ast.Call, call: Call) -> Value:
     if kind is Kind.PORT:
         for program_object in list_program_objects(join(*arguments.values[:1])):
-            walk.recorder.become(program_object, Kind.MODULE)
+            walk.collector.become(program_object, Kind.MODULE)
         _move_functions(walk, arguments, node)
     parts = _list_parts(arguments)
     if kind is Kind.TENSOR:
@@ -157,7 +157,7 @@ def _call_unlisted(walk: Walk, name: str, arguments: Arguments, node: ast.Call, 
         if tensors and not _CLASS_NAME.fullmatch(last):
             if name == "torch.autograd.backward":
                 for part in tensors:
-                    walk.recorder.mark_loss(part)
+                    walk.collector.mark_loss(part)
                 return UNKNOWN
             return UNKNOWN if is_host_name(last) else (walk.derive(node, tensors, name=name, call=call),)
         modules = [item for value in values for item in list_objects(value, Kind.MODULE)]
@@ -285,7 +285,7 @@ def _call_deepcopy(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
 def _copy_item(walk: Walk, item: Item, node: ast.Call) -> Item:
     if not isinstance(item, Object) or item.program_object is None or item.program_object.kind is not Kind.MODULE:
         return item
-    call = walk.recorder.find_call(node)
+    call = walk.collector.find_call(node)
     copied = walk.make(
         node, Kind.MODULE, name=item.program_object.name, parts=(item.program_object,), call=call, label="copy"
     )
@@ -318,7 +318,7 @@ def _call_configured(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
 
 
 def _leave_unread(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
-    walk.recorder.mark_unread(node)
+    walk.collector.mark_unread(node)
     return UNKNOWN
 
 

@@ -67,7 +67,7 @@ def _make_loop(walk: Walk, node: ast.AST, objects: ProgramObjects, kind: LoopKin
     if loop is None:
         loop = walk.loop_facts[node] = Loop(node, kind, objects)
     else:
-        walk.recorder.extend_loop(loop, kind, objects)
+        walk.collector.extend_loop(loop, kind, objects)
     return loop
 
 

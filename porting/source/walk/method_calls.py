@@ -50,7 +50,7 @@ def _call_of_tensor(walk: Walk, item: Object, name: str, arguments: Arguments, n
     program_object = item.program_object
     assert program_object is not None
     if name == "backward":
-        walk.recorder.mark_loss(program_object)
+        walk.collector.mark_loss(program_object)
     if name in ("items", "values"):
         return _go_through_values(walk, find_element(walk, (item,), node), node, pairs=name == "items")
     if is_host_name(name):
@@ -76,7 +76,7 @@ def _call_of_module(walk: Walk, item: Object, name: str, arguments: Arguments, n
     kind = find_method_kind(program_object.kind, name)
     if name == "manual_backward":
         for part in _list_tensors(arguments):
-            walk.recorder.mark_loss(part)
+            walk.collector.mark_loss(part)
     elif kind is None and _list_tensors(arguments) and name not in NAMES["returning none"]:
         kind = Kind.OUTPUT
     if kind is None:
@@ -108,7 +108,7 @@ def _call_of_other(walk: Walk, item: Object, name: str, arguments: Arguments, no
     assert program_object is not None
     if name in NAMES["of modules alone"]:
         # of a class that cannot be read, or a whole module that was loaded
-        walk.recorder.become(program_object, Kind.MODULE)
+        walk.collector.become(program_object, Kind.MODULE)
     if program_object.kind is Kind.MODULE:
         return _call_of_module(walk, item, name, arguments, node, call)
     kind = find_method_kind(program_object.kind, name)
@@ -127,7 +127,7 @@ def _call_of_other(walk: Walk, item: Object, name: str, arguments: Arguments, no
 def _scale_loss(walk: Walk, name: str, arguments: Arguments, node: ast.Call, call: Call) -> Value:
     parts = _list_tensors(arguments)
     for part in parts:
-        walk.recorder.mark_loss(part)
+        walk.collector.mark_loss(part)
     return (walk.derive(node, parts, name=f".{name}", call=call),) if parts else UNKNOWN
 
 
@@ -139,7 +139,7 @@ def _call_of_helper(walk: Walk, item: Object, name: str, arguments: Arguments, n
         return pass_on(walk, arguments, node)
     if name == "backward":
         for part in _list_tensors(arguments):
-            walk.recorder.mark_loss(part)
+            walk.collector.mark_loss(part)
     if name.startswith("parse_"):
         return (walk.make(node, Kind.OTHER, name=f"{program_object.name}.{name}"),)
     returns_self = program_object.kind is Kind.OPTIONS or name in NAMES["returning self"] or name == "__enter__"
@@ -161,7 +161,7 @@ def _add_elements(walk: Walk, item: Object, name: str, arguments: Arguments, nod
             value = find_element(walk, value, node)
         walk.store.add(item.elements, ANY, value)
         if item.program_object is not None:
-            walk.recorder.add_parts(item.program_object, list_program_objects(value))
+            walk.collector.add_parts(item.program_object, list_program_objects(value))
     return UNKNOWN
 
 

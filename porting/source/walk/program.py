@@ -52,7 +52,7 @@ def collect_facts(project: Project) -> Facts:
         _walk_uncalled(walk)
     finally:
         sys.setrecursionlimit(limit)
-    facts = walk.recorder.finish()
+    facts = walk.collector.finish()
     facts.functions = list(dict.fromkeys(function.node for function in walk.functions))
     facts.entered = [node for node in facts.functions if walk.walks.get(node)]
     return facts

@@ -40,7 +40,7 @@ def _execute_expression(walk: Walk, node: ast.Expr) -> None:
 
 
 def _leaves_program(walk: Walk, node: ast.Call) -> bool:
-    call = walk.recorder.find_call(node)
+    call = walk.collector.find_call(node)
     return call is not None and call.name in ("sys.exit", "builtins.exit", "os._exit") and not node.keywords
 
 
@@ -124,7 +124,7 @@ def _execute_if(walk: Walk, node: ast.If) -> None:
             # the file was asked for as a program as well
             walk.deferred.append((walk.frame.module, walk.frame.unit, node.body))
         elif not walk.is_main:
-            walk.recorder.main_parts[node] = walk.place_of(node)
+            walk.collector.main_parts[node] = walk.place_of(node)
         walk.run(node.body if walk.is_main else node.orelse)
         return
     value = ask_truth(walk, node.test)

@@ -9,8 +9,8 @@ from typing import Any, Callable, ContextManager, Dict, FrozenSet, List, Mapping
 from porting.diagnostics import Place
 from porting.source.facts import Call, Kind, Loop, LoopKind, ProgramObject, ProgramObjects, Statement, Where
 from porting.source.project import Module, Project, Unit
+from porting.source.walk.fact_collector import FactCollector
 from porting.source.walk.guesses import Uses, find_uses
-from porting.source.walk.recorder import Recorder
 from porting.source.walk.store import Store, Writes
 from porting.source.walk.values import UNKNOWN, Class, Constant, Function, Object, Scope, Value
 
@@ -70,7 +70,7 @@ class Walk:
     executors: Mapping[Type[ast.AST], Executor]
     most_steps: int
     most_walks: int
-    recorder: Recorder = field(default_factory=Recorder)
+    collector: FactCollector = field(default_factory=FactCollector)
     store: Store = field(default_factory=Store)
     globals: Dict[Module, Scope] = field(default_factory=dict)
     frames: Tuple[Frame, ...] = ()
@@ -151,15 +151,15 @@ class Walk:
         keywords: Mapping[str, ProgramObjects],
     ) -> Call:
         """Record a call that stands here."""
-        call = self.recorder.find_call(node)
+        call = self.collector.find_call(node)
         if call is None:
-            order = self.recorder.num_facts
+            order = self.collector.num_facts
             call = Call(node, self.place_of(node), name, self.where, receiver, arguments, keywords, order=order)
-            self.recorder.add_call(call)
+            self.collector.add_call(call)
         else:
             where = call.where if self.stands_as(call.where) else self.where
             given = Call(node, call.place, name, where, receiver, arguments, keywords)
-            self.recorder.merge_call(call, given)
+            self.collector.merge_call(call, given)
         return call
 
     def record_statement(
@@ -172,13 +172,13 @@ class Walk:
         asks: str = "",
     ) -> None:
         """Record a statement that stands here; `shown` is the part of it that is shown, if not all."""
-        known = self.recorder.find_statement(node)
+        known = self.collector.find_statement(node)
         if known is None:
             statement = Statement(node, self.place_of(shown or node), self.where, objects, targets, asks)
-            self.recorder.add_statement(statement)
+            self.collector.add_statement(statement)
         else:
             where = known.where if self.stands_as(known.where) else self.where
-            self.recorder.merge_statement(known, where, objects, targets)
+            self.collector.merge_statement(known, where, objects, targets)
 
     def place_of(self, node: ast.AST) -> Place:
         """Say where a node of the function that is being walked stands."""
@@ -244,10 +244,10 @@ class Walk:
     ) -> Object:
         """Make the program object that an expression of the function that is being walked makes."""
         key = (node, self.frame.key, kind, name, label)
-        program_object = self.recorder.find_object(key, parts)
+        program_object = self.collector.find_object(key, parts)
         if program_object is None:
             place = self._place_made(node, call)
-            program_object = self.recorder.make_object(
+            program_object = self.collector.make_object(
                 key, kind, name=name, place=place, parts=parts, call=call, is_guess=is_guess
             )
         return self.wrap(program_object)
@@ -257,10 +257,10 @@ class Walk:
     ) -> Object:
         """Make what is computed of tensors."""
         key = (node, self.frame.key, "derived", label)
-        program_object = self.recorder.find_object(key, parts)
+        program_object = self.collector.find_object(key, parts)
         if program_object is None:
             place = self._place_made(node, call)
-            program_object = self.recorder.derive_object(key, parts, name=name, place=place, call=call)
+            program_object = self.collector.derive_object(key, parts, name=name, place=place, call=call)
         return self.wrap(program_object)
 
     def _place_made(self, node: ast.AST, call: Optional[Call]) -> Place:
@@ -315,7 +315,7 @@ class Walk:
             with self.store.without_branches():
                 part()
         except RecursionError:
-            self.recorder.left.append(self.frame.unit.file)
+            self.collector.left.append(self.frame.unit.file)
         self.flow = Flow.ON
 
     def list_loops_of_library(self, node: ast.AST) -> Tuple[Loop, ...]:

@@ -9,25 +9,25 @@ import pytest
 from porting.diagnostics import Place
 from porting.source import Kind
 from porting.source.facts import Call, Loop, LoopKind, Where
-from porting.source.walk.recorder import Recorder
+from porting.source.walk.fact_collector import FactCollector
 
 PLACE = Place("train.py", 1)
 
 
 def test_an_object_of_a_key_is_made_once():
-    recorder = Recorder()
-    first = recorder.make_object("key", Kind.MODULE, name="a", place=PLACE)
-    part = recorder.make_object("part", Kind.DATASET, name="b", place=PLACE)
+    collector = FactCollector()
+    first = collector.make_object("key", Kind.MODULE, name="a", place=PLACE)
+    part = collector.make_object("part", Kind.DATASET, name="b", place=PLACE)
 
-    assert recorder.make_object("key", Kind.MODULE, name="a", place=PLACE, parts=(part,)) is first
+    assert collector.make_object("key", Kind.MODULE, name="a", place=PLACE, parts=(part,)) is first
     assert first.parts == (part,)
 
 
 def test_an_object_is_never_made_of_itself():
-    recorder = Recorder()
-    first = recorder.make_object("first", Kind.LOSS, name="a", place=PLACE)
-    second = recorder.make_object("second", Kind.LOSS, name="b", place=PLACE, parts=(first,))
-    recorder.add_parts(first, (second, first))
+    collector = FactCollector()
+    first = collector.make_object("first", Kind.LOSS, name="a", place=PLACE)
+    second = collector.make_object("second", Kind.LOSS, name="b", place=PLACE, parts=(first,))
+    collector.add_parts(first, (second, first))
 
     assert first.parts == ()
 
@@ -38,13 +38,13 @@ def make_call(node: ast.Call, *, guards: tuple = (), loops: tuple = (), without_
 
 
 def test_a_call_that_is_walked_twice_stands_under_the_guards_of_both_and_in_all_loops():
-    recorder, node, guard = Recorder(), ast.Call(), ast.Name("a")
+    collector, node, guard = FactCollector(), ast.Call(), ast.Name("a")
     loop = Loop(ast.For(), LoopKind.EPOCHS)
     call = make_call(node, guards=(guard,), without_gradients=True)
-    recorder.add_call(call)
-    recorder.merge_call(call, make_call(node, loops=(loop,)))
+    collector.add_call(call)
+    collector.merge_call(call, make_call(node, loops=(loop,)))
 
-    assert recorder.finish().calls == [call]
+    assert collector.finish().calls == [call]
     assert (call.where.guards, call.where.loops, call.where.without_gradients) == ((), (loop,), False)
 
 

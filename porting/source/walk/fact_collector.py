@@ -20,10 +20,10 @@ from porting.source.facts import (
 )
 from porting.source.library import TENSOR_KINDS
 
-__all__ = ["Recorder"]
+__all__ = ["FactCollector"]
 
 
-class Recorder:
+class FactCollector:
     """Makes program objects and facts, and hands out the `Facts` at the end."""
 
     def __init__(self) -> None:
