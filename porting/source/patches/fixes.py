@@ -15,7 +15,7 @@ from libcst import matchers as m
 from libcst.metadata import CodeRange, MetadataWrapper, PositionProvider
 
 from porting.diagnostics import Finding, PortingError
-from porting.source.patches.edits import EDITS, REMOVED, Replacement, Surroundings
+from porting.source.patches.edits import EDITS, REMOVED, Neighbours, Replacement
 from porting.source.patches.homes import find_home
 from porting.source.patches.proofs import is_proven, leave_steps
 from porting.source.patches.uses import read_tree
@@ -176,7 +176,7 @@ class _Changes(cst.CSTTransformer):
         if isinstance(updated_node, cst.Assign) and self._read is None:
             self.assignments[updated_node] = finding
             return updated_node
-        around = Surroundings(self._homes.get(finding, ""), self._is_unused(updated_node))
+        around = Neighbours(self._homes.get(finding, ""), self._is_unused(updated_node))
         changed = EDITS[finding.code].change(updated_node, around)
         if changed is None:
             return updated_node

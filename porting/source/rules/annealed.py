@@ -67,7 +67,7 @@ def _list_plain(call: Call) -> List[ast.expr]:
 def _has_counted(names: Set[str], nodes: Sequence[Optional[ast.expr]]) -> bool:
     """Tell whether one of the variables is a factor, a part of a sum, or what a number is computed of."""
     for node in nodes if names else ():
-        if node is not None and _name_cell(node) in names:
+        if node is not None and _name_variable(node) in names:
             return True
         parts = [node.left, node.right] if isinstance(node, ast.BinOp) else []
         parts += node.args if isinstance(node, ast.Call) and _computes_number(node) else []
@@ -108,7 +108,7 @@ def _find_annealed_attributes(reading: Reading, counted: _Counted) -> Iterator[F
         target = _find_attribute(statement.node)
         owner = statement.where.function.rpartition(".")[0]
         if target is not None and target.attr in names:
-            if _name_cell(target.value) != "self" or (owner, target.attr) in read:
+            if _name_variable(target.value) != "self" or (owner, target.attr) in read:
                 yield reading.report("C020", statement.place, remedy=_REMEDY)
 
 
@@ -125,14 +125,14 @@ def _list_attributes_read(reading: Reading) -> Set[Tuple[str, str]]:
         (function.rpartition(".")[0], part.attr)
         for body, function in inside.items()
         for part in (list_nodes(body) if body is not None else ())
-        if isinstance(part, ast.Attribute) and isinstance(part.ctx, ast.Load) and _name_cell(part.value) == "self"
+        if isinstance(part, ast.Attribute) and isinstance(part.ctx, ast.Load) and _name_variable(part.value) == "self"
     }
 
 
 def _is_annealed(statement: Statement, counted: _Counted) -> bool:
     """Tell whether an assignment comes again and again, and computes a number of what the loop or a trainer counts."""
     around = counted.list_around(statement.where)
-    by_trainers = set(filter(_COUNTED_BY_TRAINERS.search, map(_name_cell, list_nodes(statement.node))))
+    by_trainers = set(filter(_COUNTED_BY_TRAINERS.search, map(_name_variable, list_nodes(statement.node))))
     comes_again = around or by_trainers or _CALLED_AGAIN.search(statement.where.function)
     return bool(comes_again) and _counts_rounds(statement.node, around | by_trainers)
 
@@ -157,7 +157,7 @@ def _find_counted(loops: Sequence[ast.AST], others: Set[str]) -> Set[str]:
         for node in nodes:
             if isinstance(node, (ast.Assign, ast.AugAssign)) and _counts_rounds(node, found):
                 targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-                found.update(cell for cell in map(_name_cell, targets) if cell and cell not in others)
+                found.update(one for one in map(_name_variable, targets) if one and one not in others)
     return found
 
 
@@ -165,9 +165,10 @@ def _counts_rounds(node: ast.AST, counted: Set[str]) -> bool:
     """Tell whether an assignment computes a number of counted ones, or of what its variable was."""
     value = getattr(node, "value", None)
     if isinstance(node, ast.AugAssign):
-        return isinstance(value, ast.Constant) or value is not None and _name_cell(value) in counted
-    names = {_name_cell(part) for part in list_nodes(node) if isinstance(getattr(part, "ctx", None), ast.Load)} - {""}
-    own = set(map(_name_cell, getattr(node, "targets", ())))
+        return isinstance(value, ast.Constant) or value is not None and _name_variable(value) in counted
+    loads = [part for part in list_nodes(node) if isinstance(getattr(part, "ctx", None), ast.Load)]
+    names = set(map(_name_variable, loads)) - {""}
+    own = set(map(_name_variable, getattr(node, "targets", ())))
     is_number = isinstance(value, (ast.BinOp, ast.IfExp)) or isinstance(value, ast.Call) and _computes_number(value)
     return is_number and bool(names & (counted | own))
 
@@ -179,11 +180,11 @@ def _computes_number(node: ast.Call) -> bool:
     )
 
 
-def _name_cell(node: ast.AST) -> str:
+def _name_variable(node: ast.AST) -> str:
     """Name a variable, an attribute or an entry with a constant key; empty for all else."""
     if isinstance(node, ast.Name):
         return node.id
-    inner = _name_cell(node.value) if isinstance(node, (ast.Attribute, ast.Subscript)) else ""
+    inner = _name_variable(node.value) if isinstance(node, (ast.Attribute, ast.Subscript)) else ""
     if isinstance(node, ast.Attribute) and inner:
         return f"{inner}.{node.attr}"
     key = getattr(node, "slice", None)

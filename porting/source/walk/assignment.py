@@ -65,7 +65,7 @@ def _assign_name(walk: Walk, target: ast.Name, value: Value, source: Optional[as
 
 
 def _find_scope(walk: Walk, name: str) -> Scope:
-    return walk.frame.outer_names.get(name, walk.frame.cells)
+    return walk.frame.outer_names.get(name, walk.frame.variables)
 
 
 def _learn_kind(walk: Walk, name: str, value: Value) -> None:
@@ -122,9 +122,9 @@ def _assign_attribute(walk: Walk, target: ast.Attribute, value: Value, source: O
     _learn_kind(walk, name_expression(target), value)
     for item in owner:
         if isinstance(item, Class) or (isinstance(item, Object) and len(owner) == 1):
-            walk.store.write(item.cells, target.attr, value)
+            walk.store.write(item.variables, target.attr, value)
         elif isinstance(item, Object):
-            walk.store.add(item.cells, target.attr, value)
+            walk.store.add(item.variables, target.attr, value)
     return list_program_objects(owner)
 
 

@@ -53,7 +53,7 @@ def _read_of_item(walk: Walk, item: Item, name: str, node: ast.AST) -> Value:
 
 
 def _read_of_object(walk: Walk, item: Object, name: str, node: ast.AST) -> Value:
-    value = walk.store.read(item.cells, name)
+    value = walk.store.read(item.variables, name)
     if value is not None:
         return value
     if item.definition is not None:
@@ -169,7 +169,7 @@ def find_in_class(walk: Walk, definition: Class, name: str, *, above: bool = Fal
     for cls in definition.line:
         if above and cls is definition:
             continue
-        value = walk.store.read(cls.cells, name)
+        value = walk.store.read(cls.variables, name)
         if value is not None:
             return value
     return None
@@ -180,7 +180,7 @@ def find_kind_of_class(definition: Class) -> Optional[Kind]:
     bases = [value for cls in definition.line for value in cls.bases]
     names = (item.name for value in bases for item in value if isinstance(item, External))
     kind = next(filter(None, map(find_class_kind, names)), None)
-    if kind is None and not all(bases) and "forward" in definition.cells:
+    if kind is None and not all(bases) and "forward" in definition.variables:
         kind = Kind.MODULE
     if kind is Kind.MODULE and _is_named_as_loss(definition):
         return Kind.CRITERION

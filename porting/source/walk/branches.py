@@ -1,4 +1,4 @@
-"""Branches: each is walked from the same start, and afterwards a cell may be what any of them left in it."""
+"""Branches: each is walked from the same start, and afterwards a variable may be what any of them left in it."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ _BUILTINS: Dict[str, Value] = {name: (External(f"builtins.{name}"),) for name in
 
 def _evaluate_name(walk: Walk, node: ast.Name) -> Value:
     frame = walk.frame
-    scopes: Tuple[Scope, ...] = (frame.cells, *frame.scopes, walk.globals[frame.module])
+    scopes: Tuple[Scope, ...] = (frame.variables, *frame.scopes, walk.globals[frame.module])
     if node.id in frame.outer_names:
         scopes = (frame.outer_names[node.id],)
     for scope in scopes:
@@ -227,7 +227,7 @@ def _evaluate_lambda(walk: Walk, node: ast.Lambda) -> Value:
     frame = walk.frame
     key = (node, frame.key, "lambda")
     if key not in walk.lambdas:
-        scopes = (frame.cells, *frame.scopes)
+        scopes = (frame.variables, *frame.scopes)
         name = f"{frame.name or frame.module.name}.<lambda>"
         defaults = evaluate_defaults(walk, node.args)
         walk.lambdas[key] = Function(

@@ -65,7 +65,7 @@ def call_function(walk: Walk, function: Function, arguments: Arguments, node: as
     frame = Frame(
         unit=function.unit,
         module=function.module,
-        cells={},
+        variables={},
         name=function.name,
         scopes=function.scopes,
         # of what happens in a forward, rules do not ask on which way it was called
@@ -92,7 +92,7 @@ def _run_body(walk: Walk, body: Union[ast.FunctionDef, ast.AsyncFunctionDef, ast
     walk.run(body.body)
     for writes in frame.exits:
         for scope, name, value in writes.values():
-            if scope is not frame.cells and value:
+            if scope is not frame.variables and value:
                 walk.store.add(scope, name, value)
     if frame.yielded:
         element = join(*frame.yielded)
@@ -121,7 +121,7 @@ def _bind_parameters(walk: Walk, function: Function, arguments: Arguments) -> No
 def _bind_rest(walk: Walk, parameter: ast.arg, values: Dict, arguments: Arguments) -> None:
     rest = {ANY: arguments.rest} if arguments.has_rest else {}
     container = walk.make_container(parameter, {**values, **rest}, anew=True)
-    walk.store.write(walk.frame.cells, parameter.arg, (container,))
+    walk.store.write(walk.frame.variables, parameter.arg, (container,))
 
 
 def _bind_parameter(
@@ -137,7 +137,7 @@ def _bind_parameter(
     if not given or all(item == _NONE for item in given):
         # a default of None says that there may be none
         given = join(given, _guess_parameter(walk, function, parameter, may_be_tensor=not given))
-    walk.store.write(walk.frame.cells, name, given)
+    walk.store.write(walk.frame.variables, name, given)
 
 
 def _guess_parameter(walk: Walk, function: Function, parameter: ast.arg, *, may_be_tensor: bool) -> Value:
@@ -205,7 +205,7 @@ def instantiate_class(
     if call_method_of(walk, instance, "__init__", arguments, node) is None:
         _fill_fields(walk, instance, definition, arguments)
     if instance.program_object is not None and instance.program_object.kind in (Kind.MODULE, Kind.DATASET, Kind.LOADER):
-        inner = [list_program_objects(value) for value in list(instance.cells.values())]
+        inner = [list_program_objects(value) for value in list(instance.variables.values())]
         kinds = (Kind.MODULE, Kind.CRITERION, Kind.DATASET)
         parts = tuple(one for objects in inner for one in objects if one.kind in kinds)
         walk.collector.add_parts(instance.program_object, parts)
@@ -218,7 +218,7 @@ def _record_hidden_parts(walk: Walk, instance: Object, definition: Class) -> Non
     """Record the lists and dictionaries of a module that hold modules or parameters, which it then does not know of."""
     holders = {
         name: [item for item in value if isinstance(item, Object) and item.program_object is None and item.elements]
-        for name, value in instance.cells.items()
+        for name, value in instance.variables.items()
     }
     places = {
         target.attr: node.value
@@ -229,11 +229,11 @@ def _record_hidden_parts(walk: Walk, instance: Object, definition: Class) -> Non
     }
     known = {
         item.program_object
-        for value in instance.cells.values()
+        for value in instance.variables.values()
         for item in value
         if isinstance(item, Object) and item.program_object
     }
-    with walk.inside(Frame(unit=definition.unit, module=definition.module, cells={}, name=definition.name)):
+    with walk.inside(Frame(unit=definition.unit, module=definition.module, variables={}, name=definition.name)):
         for name, items in holders.items():
             objects = [
                 one for one in list_program_objects(tuple(items)) if one.kind is Kind.MODULE or is_parameter(one)
@@ -249,7 +249,7 @@ def find_instance(walk: Walk, definition: Class) -> Object:
             return instances[-1]
     derived = [cls for cls in walk.classes.values() if cls is not definition and definition in cls.line]
     owner = derived[0] if derived else definition
-    frame = Frame(unit=owner.unit, module=owner.module, cells=walk.globals[owner.module])
+    frame = Frame(unit=owner.unit, module=owner.module, variables=walk.globals[owner.module])
     with walk.inside(frame, in_forward=False):
         return instantiate_class(walk, owner, Arguments(are_unknown=True), owner.node)
 
@@ -278,4 +278,4 @@ def _fill_fields(walk: Walk, instance: Object, definition: Class, arguments: Arg
     ]
     given = {**dict(zip(fields, arguments.values)), **arguments.keywords}
     for name, value in given.items():
-        walk.store.write(instance.cells, name, value)
+        walk.store.write(instance.variables, name, value)

@@ -87,11 +87,11 @@ def _find_name(walk: Walk, module: Optional[Module], name: str) -> Optional[Valu
 def _import_all(walk: Walk, module: Optional[Module], name: str) -> None:
     if module is None:
         for known in _STARRED.get(name, ()):
-            walk.store.write(walk.frame.cells, known, (External(f"{name}.{known}"),))
+            walk.store.write(walk.frame.variables, known, (External(f"{name}.{known}"),))
         return
     for key, value in list(walk.globals[module].items()):
         if not str(key).startswith("_"):
-            walk.store.write(walk.frame.cells, key, value)
+            walk.store.write(walk.frame.variables, key, value)
 
 
 # what `from a import *` of the libraries brings that programs use
@@ -99,7 +99,7 @@ _STARRED = {library: names for library, *names in read_name_rows("starred")}
 
 
 def _get_scope(walk: Walk, name: str) -> dict:
-    return walk.frame.outer_names.get(name, walk.frame.cells)
+    return walk.frame.outer_names.get(name, walk.frame.variables)
 
 
 def _record_import(walk: Walk, node: ast.stmt, name: str) -> None:
@@ -115,9 +115,9 @@ def _give_module(walk: Walk, module: Module) -> Value:
 
 def walk_module(walk: Walk, module: Module, *, is_main: bool) -> None:
     """Walk the top level of a module, once; what stands under its main guard comes later where it is imported."""
-    cells = walk.globals.setdefault(module, {})
-    walk.modules[module] = Object(cells=cells)
+    variables = walk.globals.setdefault(module, {})
+    walk.modules[module] = Object(variables=variables)
     context = {"guards": (), "loops": (), "in_forward": False, "loop_exits": [], "is_main": is_main, "flow": Flow.ON}
     for unit in module.units:
-        with walk.inside(Frame(unit=unit, module=module, cells=cells), **context):
+        with walk.inside(Frame(unit=unit, module=module, variables=variables), **context):
             walk.attempt(functools.partial(walk.run, unit.tree.body))

@@ -89,7 +89,7 @@ def _make_object(walk: Walk, name: str, kind: Kind, arguments: Arguments, node: 
     if kind is Kind.MODULE:
         functions = tuple(list_functions(arguments.values))
         if functions:
-            walk.store.write(made.cells, "$function", functions)
+            walk.store.write(made.variables, "$function", functions)
     return (made,)
 
 
@@ -233,7 +233,7 @@ def _call_setattr(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
         for name in list_constants(arguments.values[1]):
             for item in arguments.values[0]:
                 if isinstance(item, Object) and isinstance(name, str):
-                    walk.store.add(item.cells, name, arguments.values[2])
+                    walk.store.add(item.variables, name, arguments.values[2])
     return UNKNOWN
 
 
@@ -289,10 +289,10 @@ def _copy_item(walk: Walk, item: Item, node: ast.Call) -> Item:
     copied = walk.make(
         node, Kind.MODULE, name=item.program_object.name, parts=(item.program_object,), call=call, label="copy"
     )
-    if copied.definition is not item.definition or copied.cells is not item.cells:
+    if copied.definition is not item.definition or copied.variables is not item.variables:
         assert copied.program_object is not None
         copied = walk.by_program_object[copied.program_object] = Object(
-            copied.program_object, item.definition, item.cells, item.elements
+            copied.program_object, item.definition, item.variables, item.elements
         )
     return copied
 

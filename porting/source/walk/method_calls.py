@@ -91,7 +91,7 @@ def _register(walk: Walk, item: Object, arguments: Arguments, node: ast.Call, ca
     given = arguments.values[1] if len(arguments.values) > 1 else join(*arguments.keywords.values())
     for name in list_constants(join(*arguments.values[:1])):
         made: Value = (walk.make(node, Kind.TENSOR, name=f".{name}", call=call),)
-        walk.store.add(item.cells, name, given or made)
+        walk.store.add(item.variables, name, given or made)
     return UNKNOWN
 
 

@@ -46,7 +46,7 @@ def _run_forward(walk: Walk, item: Object, arguments: Arguments, node: ast.Call,
             return returned
     if item.elements is not None:
         return _run_chain(walk, item, arguments, node, seen)
-    functions = [part for part in item.cells.get("$function", UNKNOWN) if isinstance(part, Function)]
+    functions = [part for part in item.variables.get("$function", UNKNOWN) if isinstance(part, Function)]
     results = [call_function(walk, function, arguments, node) for function in functions]
     results.extend(_run_forward(walk, inner, arguments, node, seen) for inner in list_wrapped(walk, item))
     return join(*results)

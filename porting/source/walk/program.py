@@ -79,7 +79,7 @@ def _is_library(module: Module) -> bool:
 def _walk_deferred(walk: Walk) -> None:
     while walk.deferred:
         module, unit, body = walk.deferred.pop(0)
-        frame = Frame(unit=unit, module=module, cells=walk.globals[module])
+        frame = Frame(unit=unit, module=module, variables=walk.globals[module])
         with walk.inside(frame, programs=frozenset([module.path])):
             walk.attempt(functools.partial(walk.run, body))
 
@@ -130,7 +130,7 @@ def _is_root(function: Function, mentioned: Set[str]) -> bool:
 
 
 def _walk_alone(walk: Walk, function: Function) -> None:
-    frame = Frame(unit=function.unit, module=function.module, cells=walk.globals[function.module])
+    frame = Frame(unit=function.unit, module=function.module, variables=walk.globals[function.module])
     # what runs the tests of a file calls these
     is_of_program = function.module in walk.mains and getattr(function.node, "name", "").startswith("test")
     with walk.inside(frame, programs=frozenset([function.module.path] if is_of_program else ())):

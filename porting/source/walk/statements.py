@@ -1,4 +1,4 @@
-"""Statements: what each does to the cells, and the facts that rules want of it."""
+"""Statements: what each does to the variables, and the facts that rules want of it."""
 
 from __future__ import annotations
 
@@ -211,7 +211,7 @@ def _execute_try(walk: Walk, node: ast.Try) -> None:
             walk.store.merge([{}, body[0]])
             walk.evaluate(handler.type)
             if handler.name:
-                walk.store.write(walk.frame.cells, handler.name, UNKNOWN)
+                walk.store.write(walk.frame.variables, handler.name, UNKNOWN)
             with walk.standing(in_try=True):
                 walk.run(handler.body)
 

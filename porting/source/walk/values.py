@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 ANY = "*"
-"""The cell of a container that holds what may stand at any other index or key."""
+"""The name, in a container, of what holds what may stand at any other index or key."""
 
 Scope = Dict[Any, "Value"]
 """Cells by name: of a function's locals, a module's globals, an object's attributes or a container's elements."""
@@ -47,7 +47,7 @@ class Object:
 
     program_object: Optional[ProgramObject] = None
     definition: Optional[Class] = None
-    cells: Scope = field(default_factory=dict)
+    variables: Scope = field(default_factory=dict)
     """Its attributes."""
     elements: Optional[Scope] = None
     """What it holds by index or key, where it is a container; see `ANY`."""
@@ -81,7 +81,7 @@ class Class:
     unit: Unit
     module: Module
     bases: Tuple[Value, ...] = ()
-    cells: Scope = field(default_factory=dict)
+    variables: Scope = field(default_factory=dict)
 
     @cached_property
     def line(self) -> Tuple[Class, ...]:

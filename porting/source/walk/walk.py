@@ -1,4 +1,4 @@
-"""The state of a walk: where it stands in the program, the cells, what is being called, and the dispatch by syntax."""
+"""Keep the state of a walk: its place in the program, the variables, what is being called; dispatch by syntax."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Frame:
 
     unit: Unit
     module: Module
-    cells: Scope
+    variables: Scope
     name: str = ""
     scopes: Tuple[Scope, ...] = ()
     """The locals of the functions around it, the innermost first."""
