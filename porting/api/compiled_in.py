@@ -56,8 +56,8 @@ Look = Callable[[], bool]
 class CompiledIn:
     """What one executable assumes; `look` compares a share of it, and warns of what has changed (C020, D005).
 
-    A small model is compared as a whole in every call, and a large one in turns, so that a call takes microseconds
-    longer. A value that has changed is told once, and a change of the model each time that it is made.
+    A small model is compared as a whole in every call, and a large one share by share, so that a call takes
+    microseconds longer. A value that has changed is told once, and a change of the model each time that it is made.
     """
 
     def __init__(self, port: Port, findings: PortFindings, *, trains: bool, keeps_modes: bool) -> None:
@@ -68,7 +68,7 @@ class CompiledIn:
         # constants of a host loop's backward pass are told by the `forward` before it
         self._has_backward = keeps_modes and not trains
         self._lock = threading.Lock()
-        self._turns: Iterator[List[Look]] = itertools.cycle([[]])
+        self._shares: Iterator[List[Look]] = itertools.cycle([[]])
 
     @contextmanager
     def note_reads(self) -> Iterator[None]:
@@ -139,14 +139,14 @@ class CompiledIn:
     def _begin_shares(self) -> None:
         structure = [_make_look(share) for share in self._structure.make_shares()]
         looks = [make() for values in self._values for make in (values.make_shares, values.make_content_shares)]
-        parts = [shares for shares in (*looks, structure) if shares]
+        parts = [part for part in (*looks, structure) if part]
         self.num_shares = max(map(len, parts), default=0)
-        turns = [[shares[turn % len(shares)] for shares in parts] for turn in range(self.num_shares)]
-        self._turns = itertools.cycle(turns or [[]])
+        shares = [[part[number % len(part)] for part in parts] for number in range(self.num_shares)]
+        self._shares = itertools.cycle(shares or [[]])
 
     def look(self) -> None:
         """Compare the next share, and everything if something is new there; each call asks."""
-        for is_as_it_was in next(self._turns):
+        for is_as_it_was in next(self._shares):
             if not is_as_it_was():
                 self.say()
 

@@ -87,7 +87,7 @@ class MicroBatchTrace:
         before, self._origin = self._origin, origin
         try:
             # within another it is recorded already
-            with _Recorder(self) if before is None else nullcontext():
+            with _TracingMode(self) if before is None else nullcontext():
                 result = function(*args, **kwargs)
         finally:
             self._origin = before
@@ -99,7 +99,7 @@ class MicroBatchTrace:
     def run_backward(self, backward: Callable[[], Any]) -> None:
         """Run the backward pass and record its operators, each as that of the function whose gradient it makes."""
         self._is_backward = True
-        with _Recorder(self):
+        with _TracingMode(self):
             backward()
         # nodes hold memory
         self._nodes = NewNodes()
@@ -153,7 +153,7 @@ class MicroBatchTrace:
         self._origin = origin
 
 
-class _Recorder(TorchDispatchMode):
+class _TracingMode(TorchDispatchMode):
     """Tells a trace of each operator below autograd."""
 
     def __init__(self, trace: MicroBatchTrace) -> None:
