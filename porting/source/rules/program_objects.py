@@ -10,7 +10,7 @@ from porting.source.facts import Kind, ProgramObject, ProgramObjects
 from porting.source.library import TENSOR_KINDS
 
 __all__ = [
-    "gather_loss_parts",
+    "collect_loss_parts",
     "go_through_parts",
     "is_of_no_module",
     "list_modules",
@@ -70,8 +70,8 @@ def is_of_no_module(program_object: ProgramObject) -> bool:
     return kinds == {Kind.TENSOR}
 
 
-def gather_loss_parts(losses: Iterable[ProgramObject]) -> Set[ProgramObject]:
-    """Gather the tensors that losses are computed of, beginning with a model's outputs."""
+def collect_loss_parts(losses: Iterable[ProgramObject]) -> Set[ProgramObject]:
+    """Collect the tensors that losses are computed of, beginning with a model's outputs."""
     tensors = list(go_through_parts(tuple(losses), TENSOR_KINDS))
     computed: Dict[ProgramObject, List[ProgramObject]] = {}
     for tensor in tensors:

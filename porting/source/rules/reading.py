@@ -12,7 +12,7 @@ from porting.source.files import Unit, list_nodes, list_statements
 from porting.source.rules.guards import are_exclusive, excludes_ports
 from porting.source.rules.names import is_backward, is_for_ports
 from porting.source.rules.program_objects import (
-    gather_loss_parts,
+    collect_loss_parts,
     go_through_parts,
     is_of_no_module,
     list_modules,
@@ -134,7 +134,7 @@ class Reading:
     @cached_property
     def loss_parts(self) -> Set[ProgramObject]:
         """The tensors that losses are computed of, beginning with a model's outputs."""
-        return gather_loss_parts(self.facts.list_program_objects(Kind.LOSS))
+        return collect_loss_parts(self.facts.list_program_objects(Kind.LOSS))
 
     # ---------------------------------------------------------------- where
 
