@@ -20,28 +20,10 @@ TO_BE_RENAMED: Dict[str, Set[str]] = {
         list_changes list_frozen_findings
         """.split()
     ),
-    "bench": set(
-        """
-        _find_different _find_operator_copies _list_events _list_sections _make_logarithmic find_curves find_extent
-        find_growths find_peaks list_facts
-        """.split()
-    ),
     "capture": set(
         """
         _find_places _find_positions _list_callers _list_written _make_ready _print_tensor find_frozen_values
         find_remedies find_written_nodes
-        """.split()
-    ),
-    "check": set(
-        """
-        _find_frozen _find_lengths _find_optimizer_faults _find_programs _find_training_files _list_calls
-        _list_comments _list_findings _list_gaps _list_keys _list_named _list_parts _list_unread find_frozen
-        find_lost_values find_values_out_of_range
-        """.split()
-    ),
-    "comparison": set(
-        """
-        _find_written _list_operands find_furthest
         """.split()
     ),
     "diagnostics": set(
@@ -49,29 +31,10 @@ TO_BE_RENAMED: Dict[str, Set[str]] = {
         list_names
         """.split()
     ),
-    "engines": set(
-        """
-        _find_crossing _find_declared_writes _find_fastest _find_floats _find_functions _find_last_uses
-        _find_lost_arguments _find_needed _find_sources_of_constants _find_stored_weights _find_strides
-        _find_tracked_buffers _find_without_gradient _find_writes _list_candidates _list_foreign _list_plain
-        _list_single_calls _list_updated find find_arguments find_best_chain find_convolutions find_index_bounds
-        find_nodes_with_gradient find_products find_recurrent_nodes find_storages find_unexplained list_leaves
-        """.split()
-    ),
     "executables": set(
         """
         _find_other_changes _list_arguments _list_lines _list_new _list_references _list_sizes _list_sources
         _list_trusted_owners _make_by_name list_compiler_settings list_versions make_folder
-        """.split()
-    ),
-    "gradient_check": set(
-        """
-        _find_place
-        """.split()
-    ),
-    "nan_search": set(
-        """
-        _find_sources
         """.split()
     ),
     "machines": set(

@@ -46,7 +46,7 @@ class Coverage:
     @property
     def is_whole(self) -> bool:
         """Whether nothing of the program was left out."""
-        return not list(self._list_gaps())
+        return not list(self._iter_gaps())
 
     @property
     def looked_at(self) -> Tuple[str, ...]:
@@ -60,7 +60,7 @@ class Coverage:
     @property
     def gaps(self) -> str:
         """What was left out, the first of each kind by name and place; empty where nothing was."""
-        return ", ".join(self._list_gaps())
+        return ", ".join(self._iter_gaps())
 
     @property
     def facts(self) -> Tuple[str, ...]:
@@ -95,7 +95,7 @@ class Coverage:
             "main_parts_not_run": list(map(str, self.main_parts)),
         }
 
-    def _list_gaps(self) -> Iterator[str]:
+    def _iter_gaps(self) -> Iterator[str]:
         imports = [f"`{_name_import(finding)}` at {finding.place}" for finding in self.imports]
         calls = [f"`{call.name}` at {call.place}" for call in self.calls]
         files = [f"`{file}`: {reason}" for file, reason in self.files]
@@ -128,7 +128,7 @@ def measure_coverage(project: Project, facts: Sequence[Facts], *, num_files: int
         num_functions=len(functions),
         num_entered=len({node for part in facts for node in part.entered}),
         imports=tuple(dict.fromkeys(imports)),
-        calls=tuple(dict.fromkeys(call for part in facts for call in _list_unread(part, origins))),
+        calls=tuple(dict.fromkeys(call for part in facts for call in _iter_unread(part, origins))),
         files=tuple({**project.unread, **left}.items()),
         libraries=tuple(sorted(project.libraries)),
         main_parts=tuple(dict.fromkeys(place for part in facts for place in part.main_parts)),
@@ -136,7 +136,7 @@ def measure_coverage(project: Project, facts: Sequence[Facts], *, num_files: int
     )
 
 
-def _list_unread(facts: Facts, origins: Dict[str, Dict[str, Place]]) -> Iterator[UnreadCall]:
+def _iter_unread(facts: Facts, origins: Dict[str, Dict[str, Place]]) -> Iterator[UnreadCall]:
     for call in facts.calls:
         names = origins.get(call.where.file)
         origin = names.get(_find_root(call)) if names else None

@@ -120,7 +120,7 @@ def audit_data(
         num_equal_rows=sum(seen.values()) - len(seen),
         is_whole=is_whole,
     )
-    return replace(audit, findings=tuple(_list_findings(audit, loader, samples_per_call)))
+    return replace(audit, findings=tuple(_iter_findings(audit, loader, samples_per_call)))
 
 
 def _read_epoch(loader: Any, max_batches: Optional[int]) -> Iterator[Any]:
@@ -160,7 +160,7 @@ def _hash_rows(batch: Any) -> Iterator[bytes]:
         yield digest.digest()
 
 
-def _list_findings(audit: DataAudit, loader: Any, samples_per_call: int) -> Iterator[Finding]:
+def _iter_findings(audit: DataAudit, loader: Any, samples_per_call: int) -> Iterator[Finding]:
     samples = audit.samples
     if samples is not None and samples.num_dropped > _count_agreed(loader, samples):
         yield _note_dropped(samples, samples_per_call)

@@ -78,7 +78,7 @@ def _look_at_sources(paths: Sequence[str]) -> SourceLook:
         allowances={file: list_allowances(text, file) for file, text in texts},
         coverage=coverage,
         is_ported=not needs and any(group.is_ported for group in groups),
-        training_files=_find_training_files(project),
+        training_files=_collect_training_files(project),
         ported_files=frozenset(file for group in groups if group.is_ported for file in group.files),
     )
 
@@ -201,7 +201,7 @@ def _let_cells_be_shown(project: Project) -> None:
                 linecache.cache[unit.file] = (sum(map(len, lines)), None, lines, unit.file)
 
 
-def _find_training_files(project: Project) -> Dict[str, int]:
+def _collect_training_files(project: Project) -> Dict[str, int]:
     programs = {path: module.units[0] for path, module in project.modules.items() if path.endswith(".py")}
     trains = {path: unit for path, unit in programs.items() if "backward" in unit.text}
     lines = {path: find_training_on_import(unit.tree) for path, unit in trains.items()}

@@ -12,7 +12,7 @@ from ...capture import StepGraph
 from ..calls.executable import BuildRequest
 from ..contract.failures import NotCompilable
 from .call_layout import CallLayout, TensorSpec, describe_plan
-from .index_bounds import find_index_bounds
+from .index_bounds import list_index_bounds
 from .program_writer import write_micro_batches, write_steps, write_update
 from .programs import Program, Programs
 from .step_tracing import make_fake_tensors
@@ -103,7 +103,7 @@ def _lay_out_calls(step: TracedStep, programs: List[Program], **facts: Any) -> P
         constant_outputs=step.constant_outputs,
         parts=step.state.parts,
         fused_update=step.fused_update,
-        bounds=find_index_bounds(graph) if step.trains else (),
+        bounds=list_index_bounds(graph) if step.trains else (),
         **facts,
     )
     return Programs({program.role: program for program in programs}, layout)

@@ -97,7 +97,7 @@ class TracedStep:
             self._runs[num_micro_batches] = trace_run(
                 self.graph,
                 self._function,
-                [*self.state.find_arguments(0), *rows, *self.constants],
+                [*self.state.list_arguments(0), *rows, *self.constants],
                 trained=[index for index, info in infos if grouped.intersection(parts[info.name])],
                 num_micro_batches=num_micro_batches,
                 owns_gradients=self.fused_update,

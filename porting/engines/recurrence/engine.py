@@ -33,7 +33,7 @@ from .compiler import LIBRARY, SOURCE
 from .kernels import Kernels
 from .layers import RECURRENT_OPERATORS, make_operator
 
-__all__ = ["RECURRENCE", "RecurrenceEngine", "find_recurrent_nodes"]
+__all__ = ["RECURRENCE", "RecurrenceEngine", "list_recurrent_nodes"]
 
 
 class RecurrenceEngine(FolderEngine[ReplayExecutable]):
@@ -44,7 +44,7 @@ class RecurrenceEngine(FolderEngine[ReplayExecutable]):
 
     def list_choices(self, graph: StepGraph, request: BuildRequest) -> List[Choice]:
         """Return a choice for each kind of update, if the step has recurrent layers."""
-        updates = list_updates(request) if find_recurrent_nodes(graph.graph) else []
+        updates = list_updates(request) if list_recurrent_nodes(graph.graph) else []
         return [Choice(self.name, fused_update=fused) for fused in updates]
 
     def compile(
@@ -62,7 +62,7 @@ class RecurrenceEngine(FolderEngine[ReplayExecutable]):
         where the compiler fails.
         """
         reason = why_not_tuned(request) or why_plan_is_replayed(request.plan)
-        if reason or not find_recurrent_nodes(graph.graph):
+        if reason or not list_recurrent_nodes(graph.graph):
             raise NotCompilable(reason or "it has no recurrent layer in float32 that could run in a loop of its own")
         compile_in_child(
             SOURCE,
@@ -93,11 +93,11 @@ RECURRENCE = RecurrenceEngine()
 """The engine `recurrence`: it compiles in about two seconds, and its layers need no compiler in later processes."""
 
 
-def find_recurrent_nodes(graph: torch.fx.Graph) -> List[torch.fx.Node]:
+def list_recurrent_nodes(graph: torch.fx.Graph) -> List[torch.fx.Node]:
     """Return the recurrent layers of `graph` that have loops, also those in its loops and branches."""
     found = [node for node in graph.nodes if _has_loops(node)]
     return found + [
-        inner for node in graph.nodes for body in bodies_of(node) for inner in find_recurrent_nodes(body.graph)
+        inner for node in graph.nodes for body in bodies_of(node) for inner in list_recurrent_nodes(body.graph)
     ]
 
 

@@ -41,7 +41,7 @@ def find_direct_call(node: torch.fx.Node) -> Call:
     if special is not None and special.run is not None:
         return Call(special.run, tuple(node.args), dict(node.kwargs))
     if operator.namespace == "aten" and operator is not torch.ops.aten.contiguous.default:
-        candidates = list(_list_candidates(operator, tuple(node.args), dict(node.kwargs)))
+        candidates = list(_iter_candidates(operator, tuple(node.args), dict(node.kwargs)))
         # Two nodes of one kind call alike, so that one trial for each kind is enough.
         kind = (operator, _describe_kind(tuple(node.args)), _describe_kind(dict(node.kwargs)))
         if kind not in _chosen:
@@ -68,7 +68,7 @@ def _describe_kind(value: Any) -> Any:
     return value if isinstance(value, str) else type(value)
 
 
-def _list_candidates(operator: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Iterator[Call]:
+def _iter_candidates(operator: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Iterator[Call]:
     """Name the bindings called like `operator`, with these arguments and with defaults spelt out."""
     positional = [argument for argument in read_schema(operator).arguments if not argument.kwarg_only]
     all_args = (*args, *(kwargs.get(argument.name, argument.default_value) for argument in positional[len(args) :]))

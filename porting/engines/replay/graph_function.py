@@ -75,7 +75,7 @@ class GraphFunction:
         return None
 
     def _write_graph(self, graph: torch.fx.Graph) -> None:
-        released = _find_last_uses(graph)
+        released = _collect_last_uses(graph)
         parameters = [node.name for node in graph.nodes if node.op == "placeholder"]
         self._lines.append((f"def forward({', '.join(parameters)}):", None))
         for node in graph.nodes:
@@ -118,7 +118,7 @@ class GraphFunction:
                 return name
 
 
-def _find_last_uses(graph: torch.fx.Graph) -> Dict[torch.fx.Node, List[str]]:
+def _collect_last_uses(graph: torch.fx.Graph) -> Dict[torch.fx.Node, List[str]]:
     """Name, for each node, the intermediate values that nothing uses after it."""
     released: Dict[torch.fx.Node, List[str]] = {}
     seen: Set[torch.fx.Node] = set()

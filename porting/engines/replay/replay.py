@@ -114,7 +114,7 @@ class ReplayExecutable:
             inputs = self._synthetic
         collector = OutputCollector(plan, constant=self._constant_outputs)
         # A result that aliases a weight, a buffer or an input would change under the user with the next call.
-        shared = state.find_storages() | {tensor.untyped_storage().data_ptr() for tensor in inputs}
+        shared = state.collect_storages() | {tensor.untyped_storage().data_ptr() for tensor in inputs}
         draws = self._is_random or plan.rounds_at_random
         # The device adds up half-precision gradients of several micro-batches in single precision if told so. Autograd
         # would add them in half, into `.grad`.
@@ -243,7 +243,7 @@ class ReplayExecutable:
         self, state: DeviceState, micro_batch: MicroBatch, batch: Sequence[torch.Tensor], scaling: float
     ) -> List[torch.Tensor]:
         """Run forward, and backward if there is one; return the outputs and the inputs that were written to."""
-        results = self._function.call(*state.find_arguments(micro_batch.replica), *batch, *state.constants)
+        results = self._function.call(*state.list_arguments(micro_batch.replica), *batch, *state.constants)
         if self._observer is not None:
             self._observer.after_forward(results, state, micro_batch)
         if self._trains:
@@ -305,7 +305,7 @@ class FloatingPointChecks(TorchDispatchMode):
         # Operands are looked at before the operator runs, which may overwrite them in place.
         name = func.overloadpacket.__name__
         leaves = tree_leaves((args, kwargs or {}))
-        operands = list(_find_floats(leaves))
+        operands = list(_iter_floats(leaves))
         has_nan = any(bool(operand.isnan().any()) for operand in operands)
         has_infinity = any(bool(operand.isinf().any()) for operand in operands)
         if has_nan and name in _COMPARISONS:
@@ -314,7 +314,7 @@ class FloatingPointChecks(TorchDispatchMode):
         # Memory that nobody has written yet holds anything. And a program that names infinity means it.
         names_infinity = any(isinstance(leaf, float) and not math.isfinite(leaf) for leaf in leaves)
         if operands and name not in _UNINITIALISED and not names_infinity:
-            for value in _find_floats(tree_leaves(result)):
+            for value in _iter_floats(tree_leaves(result)):
                 if not has_nan and bool(value.isnan().any()):
                     raise FloatingPointError(f"invalid operation: the result of aten::{name} is NaN")
                 if not has_infinity and bool(value.isinf().any()):
@@ -322,5 +322,5 @@ class FloatingPointChecks(TorchDispatchMode):
         return result
 
 
-def _find_floats(leaves: List[Any]) -> Iterator[torch.Tensor]:
+def _iter_floats(leaves: List[Any]) -> Iterator[torch.Tensor]:
     return (leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and leaf.numel() > 0)

@@ -138,7 +138,7 @@ def tune(
         if not any(contestant.folder is not None for contestant in finalists):
             finalists = [contestant for contestant in contestants if contestant.is_in]
             _measure_all(session, finalists)
-            session.fastest = _find_fastest(contestants)
+            session.fastest = _list_fastest(contestants)
             compare_fastest()
         compiled = [contestant for contestant in contestants if contestant.folder is not None]
         errors = [(contestant.choice, contestant.error) for contestant in compiled if contestant.error is not None]
@@ -209,10 +209,10 @@ def _measure_replays(session: _Session, contestants: Sequence[Contestant]) -> No
     replays = [contestant for contestant in contestants if contestant.folder is None]
     if any(contestant.is_waiting for contestant in contestants):
         _measure_all(session, replays, most_rounds=_ROUNDS_OF_REPLAY, most_seconds=_SECONDS_OF_REPLAY)
-    session.fastest = _find_fastest(replays)
+    session.fastest = _list_fastest(replays)
 
 
-def _find_fastest(contestants: Sequence[Contestant]) -> List[Contestant]:
+def _list_fastest(contestants: Sequence[Contestant]) -> List[Contestant]:
     """Return plain replay and, if that is another one, the fastest that has been measured."""
     replays = [contestant for contestant in contestants if contestant.folder is None and contestant.is_in]
     timings = {contestant.choice: contestant.timing for contestant in replays if contestant.timing is not None}
@@ -228,7 +228,7 @@ def _compare_fastest(session: _Session, contestants: Sequence[Contestant]) -> No
                 _load_and_compare(session, contestant)
         if all(contestant.is_in for contestant in session.fastest):
             return
-        session.fastest = _find_fastest(contestants)
+        session.fastest = _list_fastest(contestants)
         for contestant in contestants:
             contestant.left_out = ""  # perhaps it was, beside one that is out now
 

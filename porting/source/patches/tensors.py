@@ -113,7 +113,7 @@ class Tensors:
         return all(self.find_roots(value) is not None for value in values.get(name, ()))
 
     def _iter_used(self, node: ast.AST, telling: FrozenSet[str]) -> Iterator[str]:
-        """Find the names that a node uses as only tensors are used."""
+        """Yield the names that a node uses as only tensors are used."""
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.attr in telling:
             yield node.value.id
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
@@ -146,7 +146,7 @@ def _iter_own_nodes(function: Function) -> Iterator[ast.AST]:
 
 
 def _collect_values(function: Function, last_line: float) -> Dict[str, List[Optional[ast.AST]]]:
-    """List what each name is bound to; None for what is bound in another way than by an assignment to it alone."""
+    """Collect what each name is bound to; None for what is bound in another way than by an assignment to it alone."""
     values: Dict[str, List[Optional[ast.AST]]] = {}
     plain: Set[ast.AST] = set()
     nodes = [node for node in ast.walk(function) if getattr(node, "lineno", 0) <= last_line]

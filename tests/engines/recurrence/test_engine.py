@@ -16,7 +16,7 @@ from porting.engines.contract.limits import CompileLimits
 from porting.engines.contract.trial import Trial
 from porting.engines.parity.comparison import compare_with_replay
 from porting.engines.recurrence.compiler import LIBRARY
-from porting.engines.recurrence.engine import RECURRENCE, find_recurrent_nodes
+from porting.engines.recurrence.engine import RECURRENCE, list_recurrent_nodes
 from porting.engines.replay.replay import ReplayExecutable
 from porting.host_tensors import host_tensors
 
@@ -126,7 +126,7 @@ def test_its_loops_are_what_runs(settings, folder):
     executable = RECURRENCE.load(graph, request, folder)
 
     assert executable.name == "recurrence"
-    assert [node.target for node in find_recurrent_nodes(graph.graph)] == [torch.ops.aten.lstm.input]
+    assert [node.target for node in list_recurrent_nodes(graph.graph)] == [torch.ops.aten.lstm.input]
     assert (folder / "recurrence" / LIBRARY).is_file()
 
 
@@ -144,7 +144,7 @@ def test_half_precision_is_left_to_torch():
     layer = nn.GRU(4, 4).half()
     graph = capture_step(layer, [torch.ones(3, 2, 4).half()], mode="inference")
 
-    assert not find_recurrent_nodes(graph.graph)
+    assert not list_recurrent_nodes(graph.graph)
 
 
 def test_checks_of_floats_see_every_operator_and_need_replay(settings, tmp_path):

@@ -12,7 +12,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from porting.engines.aot.inductor.optional.matmul_kernels import (
     choose_matmul_kernels,
-    find_products,
+    collect_products,
     is_faster_by_onednn,
 )
 from porting.engines.aot.library import load_library
@@ -80,17 +80,17 @@ def test_products_of_the_same_shapes_are_measured_once():
 
 
 def test_small_products_are_left_alone():
-    assert find_products(_traced(_layer, *_factors(16)).graph) == {}
+    assert collect_products(_traced(_layer, *_factors(16)).graph) == {}
 
 
 def test_half_precision_is_left_alone():
     halves = [factor.bfloat16() for factor in _factors()]
 
-    assert find_products(_traced(_layer, *halves).graph) == {}
+    assert collect_products(_traced(_layer, *halves).graph) == {}
 
 
 def test_a_product_is_measured_on_both_libraries():
-    [product] = find_products(_traced(_layer, *_factors()).graph)
+    [product] = collect_products(_traced(_layer, *_factors()).graph)
 
     assert is_faster_by_onednn(product) in (True, False)
 
