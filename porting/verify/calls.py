@@ -64,8 +64,8 @@ class Calls(SequenceOfAny):
         """Tell whether an epoch of the loader ends with call `number`."""
         return number in self._epoch_ends
 
-    def list_changed(self, number: int, taken: MicroBatch) -> Dict[str, torch.Tensor]:
-        """List the tensors of a copy of batch `number` that are not any more what they were when it was taken."""
+    def collect_changed(self, number: int, taken: MicroBatch) -> Dict[str, torch.Tensor]:
+        """Collect the tensors of a copy of batch `number` that are not any more what they were when it was taken."""
         pairs = zip(flatten_tensors(self._batches[number]), flatten_tensors(taken))
         changed = ((place, now) for place, (was, now) in enumerate(pairs) if not are_same_tensors(was, now))
         return {f"tensor {place} of the batch": now for place, now in changed}

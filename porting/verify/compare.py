@@ -214,9 +214,9 @@ class TrainingComparison:
         return {"holds": self.holds, **asdict(self, dict_factory=_make_dict)}
 
     def __str__(self) -> str:
-        return "\n".join(self._list_lines())
+        return "\n".join(self._iter_lines())
 
-    def _list_lines(self) -> Iterator[str]:
+    def _iter_lines(self) -> Iterator[str]:
         word = "equal" if self.holds else "DIFFERENT"
         steps = say_number(self.num_steps, "optimizer step")
         yield f"plain PyTorch and the port: {word} in {steps} (relative {self.relative:g}, absolute {self.absolute:g})"

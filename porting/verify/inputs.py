@@ -323,13 +323,13 @@ def _compare_epochs(plain: DataLoader, ported: DataLoader, options: PortOptions)
     ):
         more = max(0, other - one)
         note = (
-            f"an epoch of the port has {other} samples {name}, one of plain PyTorch {one}{_list_examples(examples)}"
+            f"an epoch of the port has {other} samples {name}, one of plain PyTorch {one}{_join_examples(examples)}"
             if more
             else ""
         )
         yield Measured("samples", name, 1, float(more), float(ours.num_samples), 0.0, note if more else "")
 
 
-def _list_examples(examples: Sequence[int]) -> str:
+def _join_examples(examples: Sequence[int]) -> str:
     named: List[str] = [str(position) for position in examples]
     return f": {', '.join(named)}, ..." if named else ""

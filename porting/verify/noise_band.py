@@ -69,7 +69,7 @@ class NoiseBand:
         nothing = NOTHING * noises.largest * math.sqrt(sketch.numel)
         return Noise(noise, margin, max(floor, nothing, self._find_turned(kind, step, name))).band
 
-    def find_factors(self, ported: Record, kind: str) -> Dict[Tuple[int, str], float]:
+    def collect_factors(self, ported: Record, kind: str) -> Dict[Tuple[int, str], float]:
         """Return by step and tensor what many numbers say together: how many times what rounding does to all of them.
 
         Half precision alone needs it, whose bands for one tensor are wide: rounding has no preferred side, and makes no

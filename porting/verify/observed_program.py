@@ -209,7 +209,7 @@ class _Observer:
         per_call, first = options.device_iterations, training.record.num_steps + 1
         size = options.Training.gradient_accumulation * options.replication_factor
         is_sum = options.Training.accumulation_and_replication_reduction_type.name == "Sum"
-        losses = [loss * (size if is_sum else 1) for loss in _find_losses(returned)]
+        losses = [loss * (size if is_sum else 1) for loss in _list_losses(returned)]
         rates, settings = self._handed[id(executor.model)]
         named = [*model.named_parameters()]
         for number in range(per_call):
@@ -313,7 +313,7 @@ def _number_rows(tensor: torch.Tensor) -> torch.Tensor:
     return rows @ (weights + 0.5)
 
 
-def _find_losses(returned: object) -> List[float]:
+def _list_losses(returned: object) -> List[float]:
     """Return the losses among what a device call has returned: the last of its shortest results."""
     flat = [one for one in flatten_tensors(returned) if one.is_floating_point() and one.dim() <= 1]
     least = min((one.numel() for one in flat), default=0)

@@ -15,7 +15,7 @@ __all__ = [
     "are_same_settings",
     "compare_settings",
     "group_setting_differences",
-    "list_setting_differences",
+    "iter_setting_differences",
     "read_setting",
     "read_settings",
     "say_setting",
@@ -67,7 +67,7 @@ def read_settings(
     return found
 
 
-def list_setting_differences(plain: Mapping[str, Any], ported: Mapping[str, Any]) -> Iterator[Tuple[str, Any, Any]]:
+def iter_setting_differences(plain: Mapping[str, Any], ported: Mapping[str, Any]) -> Iterator[Tuple[str, Any, Any]]:
     """List the settings that two optimizers both have and have another value of: name, plain PyTorch's, the port's."""
     kinds = plain.get(_CLASS), ported.get(_CLASS)
     is_without_decay = not (plain.get("weight_decay") or ported.get("weight_decay"))
@@ -88,7 +88,7 @@ def group_setting_differences(plain: Settings, ported: Settings) -> Dict[Tuple[s
         differences: Iterable[Tuple[str, Any, Any]]
         differences = [("parameter", _TRAINED[name in plain], _TRAINED[name in ported])]
         if name in plain and name in ported:
-            differences = list_setting_differences(plain[name], ported[name])
+            differences = iter_setting_differences(plain[name], ported[name])
         for difference in differences:
             found.setdefault(difference, []).append(name)
     return found

@@ -160,7 +160,7 @@ def record_calls(
                 record.keep_state(step, own.model, name_state(own), work.state)
             work.end_step(sum(record.losses[step]) / len(made.losses))
         if step in kept:
-            record.keep("input", step, calls.list_changed(number, batch))
+            record.keep("input", step, calls.collect_changed(number, batch))
         work.end_call(ends_epoch=calls.ends_epoch(number))
 
 

@@ -95,8 +95,8 @@ def verify_programs(
     otherwise = Perturbation("another order of sums", changes_bits=1, num_threads=max(1, torch.get_num_threads() // 2))
     plain, again, rounded = runs.run_plain(num_made, PLAIN, PLAIN, otherwise)
     comparison = ProgramComparison(plain, ported)
-    missing = comparison.runs.missing = [*comparison.list_missing(), *_list_short(pair, plain, ported, num_steps)]
-    comparison.runs.notes += comparison.list_notes()
+    missing = comparison.runs.missing = [*comparison.iter_missing(), *_iter_short(pair, plain, ported, num_steps)]
+    comparison.runs.notes += comparison.iter_notes()
     unequal = comparison.add_runs(again)
     comparison.add_runs(rounded)
     if unequal:
@@ -111,9 +111,9 @@ def verify_programs(
         judgement = look_closer(comparison.judge, round_otherwise, HOPELESS)
     except KeyboardInterrupt:
         judgement, is_stopped = comparison.judge(), True
-    if any(comparison.list_missing()):
+    if any(comparison.iter_missing()):
         judgement.leave_out_drawn("random numbers are drawn for other micro-batches")
-    reasons = _list_reasons(ported).items()
+    reasons = _collect_reasons(ported).items()
     judgement.reasons.update((kind, reason) for kind, reason in reasons if kind not in judgement.measured)
     first = find_first(judgement)
     return comparison.runs.certify(
@@ -138,14 +138,14 @@ def verify_programs(
     )
 
 
-def _list_short(pair: ProgramPair, plain: Observation, ported: Observation, num_steps: int) -> Iterator[str]:
+def _iter_short(pair: ProgramPair, plain: Observation, ported: Observation, num_steps: int) -> Iterator[str]:
     for script, observed in ((pair.plain, plain), (pair.ported, ported)):
         made = max(training.record.num_steps for training in observed.trainings)
         if made < num_steps and not observed.error:
             yield f"`{script}` makes {made} of {num_steps} steps"
 
 
-def _list_reasons(ported: Observation) -> Dict[str, str]:
+def _collect_reasons(ported: Observation) -> Dict[str, str]:
     """Say why kinds are not compared that a program does not show."""
     reasons = dict.fromkeys(("loop state", "reloading", "resuming", "fresh process"), "programs are run as they are")
     reasons["output"] = "the model of a program need not return what another one returns"

@@ -110,7 +110,7 @@ def _fix_file(path: Path, before: bytes, findings: Sequence[Finding]) -> Optiona
         wrapper = MetadataWrapper(cst.parse_module(before))
     except (cst.ParserSyntaxError, SyntaxError, UnicodeDecodeError):
         return None
-    changes = _Changes(_find_nodes(wrapper, findings), homes=_name_homes(before, findings))
+    changes = _Changes(_collect_nodes(wrapper, findings), homes=_name_homes(before, findings))
     tree = wrapper.module.visit(changes)
     read = Counter(node.value for node in m.findall(tree, m.Name()) if isinstance(node, cst.Name))
     leftovers = _Changes(changes.assignments, read)
@@ -217,8 +217,8 @@ def _carry_lines(body: Sequence[Any]) -> Tuple[List[Any], List[cst.EmptyLine]]:
     return kept, carried
 
 
-def _find_nodes(wrapper: MetadataWrapper, findings: Sequence[Finding]) -> Dict[cst.CSTNode, Finding]:
-    """Find the node of each finding: the innermost one of a kind that its edit takes, around its place."""
+def _collect_nodes(wrapper: MetadataWrapper, findings: Sequence[Finding]) -> Dict[cst.CSTNode, Finding]:
+    """Collect the node of each finding: the innermost one of a kind that its edit takes, around its place."""
     spans = wrapper.resolve(PositionProvider)
     found: Dict[cst.CSTNode, Finding] = {}
     for finding in findings:

@@ -12,7 +12,7 @@ from porting.source.files import list_nodes, list_statements
 from porting.source.library import TENSOR_KINDS
 from porting.source.rules.reading import Reading
 
-__all__ = ["find_annealed_values"]
+__all__ = ["iter_annealed_values"]
 
 _REMEDY = "hand the number over as a tensor among the call's inputs, or keep it in a buffer that the loop writes"
 
@@ -28,33 +28,33 @@ class _Counted:
         parts = (part for node in assigned for part in list_nodes(node) if isinstance(part, ast.Name))
         self._others = {part.id for part in parts if isinstance(part.ctx, ast.Store)}
 
-    def list_around(self, where: Where) -> Set[str]:
-        """List the variables of the loops around a fact: counts, and what is made of them."""
+    def collect_around(self, where: Where) -> Set[str]:
+        """Collect the variables of the loops around a fact: counts, and what is made of them."""
         around = [loop.node for loop in where.loops if loop.kind is not LoopKind.OTHER and loop.node in self._loops]
         if around and around[0] not in self._known:
-            self._known[around[0]] = _find_counted(around, self._others)
+            self._known[around[0]] = _collect_counted(around, self._others)
         return self._known[around[0]] if around else set()
 
 
-def find_annealed_values(reading: Reading) -> Iterator[Finding]:
+def iter_annealed_values(reading: Reading) -> Iterator[Finding]:
     """C020: a number that changes from step to step goes into the loss, or into the model."""
     counted = _Counted(reading)
     for call in reading.facts.calls:
         takes = call.is_on(Kind.MODULE) and not call.name.startswith(".")
         # a port's call refuses what is no tensor by itself
         takes = takes or not call.is_method("backward", "item") and not reading.loss_parts.isdisjoint(call.result)
-        names = counted.list_around(call.where) if takes and not call.where.in_forward else set()
+        names = counted.collect_around(call.where) if takes and not call.where.in_forward else set()
         if names and _has_counted(names, _list_plain(call)):
             yield reading.report("C020", call.place, remedy=_REMEDY)
     for statement in reading.facts.statements:
         node = statement.node
         if isinstance(node, (ast.Assign, ast.AugAssign)) and not statement.where.in_forward:
             objects = (*statement.objects, *(statement.targets if isinstance(node, ast.AugAssign) else ()))
-            names = set() if reading.loss_parts.isdisjoint(objects) else counted.list_around(statement.where)
+            names = set() if reading.loss_parts.isdisjoint(objects) else counted.collect_around(statement.where)
             if _has_counted(names, [node.value]):
                 yield reading.report("C020", statement.place, remedy=_REMEDY)
-    yield from _find_annealed_globals(reading, counted)
-    yield from _find_annealed_attributes(reading, counted)
+    yield from _iter_annealed_globals(reading, counted)
+    yield from _iter_annealed_attributes(reading, counted)
 
 
 def _list_plain(call: Call) -> List[ast.expr]:
@@ -76,9 +76,9 @@ def _has_counted(names: Set[str], nodes: Sequence[Optional[ast.expr]]) -> bool:
     return False
 
 
-def _find_annealed_globals(reading: Reading, counted: _Counted) -> Iterator[Finding]:
-    """Find what is annealed in a variable of the module, which `forward` or a loss reads."""
-    annealed = {(call.where.file, name) for call in reading.backward_calls for name in _list_global(counted, call)}
+def _iter_annealed_globals(reading: Reading, counted: _Counted) -> Iterator[Finding]:
+    """Yield what is annealed in a variable of the module, which `forward` or a loss reads."""
+    annealed = {(call.where.file, name) for call in reading.backward_calls for name in _collect_globals(counted, call)}
     inside = [call.where for call in reading.facts.calls if annealed and call.where.in_forward]
     bodies = {where.body: where.file for where in inside if where.body is not None}
     for body, file in bodies.items():
@@ -89,20 +89,20 @@ def _find_annealed_globals(reading: Reading, counted: _Counted) -> Iterator[Find
                 yield reading.report("C020", Place(file, part.lineno, part.col_offset + 1), remedy=_REMEDY)
 
 
-def _list_global(counted: _Counted, call: Call) -> Set[str]:
+def _collect_globals(counted: _Counted, call: Call) -> Set[str]:
     body = call.where.body
     declared = (
         {name for part in list_nodes(body) if isinstance(part, ast.Global) for name in part.names} if body else None
     )
-    names = counted.list_around(call.where)
+    names = counted.collect_around(call.where)
     return names if declared is None else names & declared
 
 
-def _find_annealed_attributes(reading: Reading, counted: _Counted) -> Iterator[Finding]:
-    """Find attributes that `forward` or a loss reads of itself, and that the training sets to what it counts."""
+def _iter_annealed_attributes(reading: Reading, counted: _Counted) -> Iterator[Finding]:
+    """Yield attributes that `forward` or a loss reads of itself, and that the training sets to what it counts."""
     assigned = [one for one in reading.facts.statements if not one.where.in_forward and _find_attribute(one.node)]
     annealed = [one for one in assigned if _is_annealed(one, counted)]
-    read = _list_attributes_read(reading) if annealed else set()
+    read = _collect_attributes_read(reading) if annealed else set()
     names = {name for _owner, name in read}
     for statement in annealed:
         target = _find_attribute(statement.node)
@@ -118,8 +118,8 @@ def _find_attribute(node: ast.AST) -> Optional[ast.Attribute]:
     return target if isinstance(target, ast.Attribute) else None
 
 
-def _list_attributes_read(reading: Reading) -> Set[Tuple[str, str]]:
-    """List the attributes that methods in `forward` read of `self`, each with its class."""
+def _collect_attributes_read(reading: Reading) -> Set[Tuple[str, str]]:
+    """Collect the attributes that methods in `forward` read of `self`, each with its class."""
     inside = {call.where.body: call.where.function for call in reading.facts.calls if call.where.in_forward}
     return {
         (function.rpartition(".")[0], part.attr)
@@ -131,7 +131,7 @@ def _list_attributes_read(reading: Reading) -> Set[Tuple[str, str]]:
 
 def _is_annealed(statement: Statement, counted: _Counted) -> bool:
     """Tell whether an assignment comes again and again, and computes a number of what the loop or a trainer counts."""
-    around = counted.list_around(statement.where)
+    around = counted.collect_around(statement.where)
     by_trainers = set(filter(_COUNTED_BY_TRAINERS.search, map(_name_variable, list_nodes(statement.node))))
     comes_again = around or by_trainers or _CALLED_AGAIN.search(statement.where.function)
     return bool(comes_again) and _counts_rounds(statement.node, around | by_trainers)
@@ -141,7 +141,7 @@ _COUNTED_BY_TRAINERS = re.compile(r"\.(current_epoch|global_step|state\.(epoch|i
 _CALLED_AGAIN = re.compile(r"\.on_\w*(epoch|batch|step)\w*_(start|begin|end)$")
 
 
-def _find_counted(loops: Sequence[ast.AST], others: Set[str]) -> Set[str]:
+def _collect_counted(loops: Sequence[ast.AST], others: Set[str]) -> Set[str]:
     """Find the variables that count the rounds of loops, and those whose numbers are computed of them; not `others`."""
     found: Set[str] = set()
     nodes = [node for loop in loops for node in list_statements(loop)]

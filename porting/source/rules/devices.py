@@ -14,7 +14,7 @@ from porting.source.rules.program_objects import tell_guess
 from porting.source.rules.reading import Reading
 from porting.source.rules.scope import MAY_BE_BARE, Programs, rule
 
-__all__ = ["find_cuda_devices", "find_cuda_only", "find_gpu_processes", "find_gpu_wrappers", "find_moved_ports"]
+__all__ = ["iter_cuda_devices", "iter_cuda_only", "iter_gpu_processes", "iter_gpu_wrappers", "iter_moved_ports"]
 
 _MOVES = ("to", "cuda", "cpu", "half", "float", "double", "bfloat16", "type", "xpu")
 _WRAPPER = re.compile(
@@ -23,7 +23,7 @@ _WRAPPER = re.compile(
 )
 
 
-def find_moved_ports(reading: Reading) -> Iterator[Finding]:
+def iter_moved_ports(reading: Reading) -> Iterator[Finding]:
     """D003: a port is moved, cast or wrapped."""
     kept = {one.node.value for one in reading.facts.statements if isinstance(one.node, ast.Assign)}
     for call in reading.facts.calls if reading.ports else ():
@@ -55,7 +55,7 @@ def _is_of_poptorch(port: ProgramObject) -> bool:
 
 
 @rule(Programs.PLAIN)
-def find_gpu_wrappers(reading: Reading) -> Iterator[Finding]:
+def iter_gpu_wrappers(reading: Reading) -> Iterator[Finding]:
     """D012: a module is wrapped for GPUs."""
     for call in reading.facts.calls:
         # what is called is the wrapped model where it is a program object
@@ -74,7 +74,7 @@ _JOINS = re.compile(
 
 
 @rule(Programs.PLAIN)
-def find_gpu_processes(reading: Reading) -> Iterator[Finding]:
+def iter_gpu_processes(reading: Reading) -> Iterator[Finding]:
     """D018: processes are started or joined."""
     for call in reading.facts.calls:
         if any(_JOINS.fullmatch(name) for name in (call.name, *call.other_names)):
@@ -90,7 +90,7 @@ _DEVICE_LINE = re.compile(
 )
 
 
-def find_cuda_only(reading: Reading) -> Iterator[Finding]:
+def iter_cuda_only(reading: Reading) -> Iterator[Finding]:
     """D013: code that fails on a machine without CUDA."""
     for call in reading.facts.calls:
         if _needs_cuda(call) and not call.is_on(Kind.PORT):
@@ -105,10 +105,10 @@ def _is_asked_beside(reading: Reading, call: Call) -> bool:
 
 
 @rule(Programs.PLAIN)
-def find_cuda_devices(reading: Reading) -> Iterator[Finding]:
+def iter_cuda_devices(reading: Reading) -> Iterator[Finding]:
     """D013: a line names CUDA as the device."""
     for file in reading.files:
-        yield from _find_device_lines(reading, file)
+        yield from _iter_device_lines(reading, file)
 
 
 def _needs_cuda(call: Call) -> bool:
@@ -136,7 +136,7 @@ def _list_devices(call: Call) -> List[ast.expr]:
     return [word.value for word in call.node.keywords if word.arg == "device"]
 
 
-def _find_device_lines(reading: Reading, file: str) -> Iterator[Finding]:
+def _iter_device_lines(reading: Reading, file: str) -> Iterator[Finding]:
     lines = reading.read_lines(file)
     for number, line in enumerate(lines, start=1):
         before = lines[number - 2] if number > 1 else ""

@@ -11,19 +11,19 @@ from porting.source.facts import Call, Kind, ProgramObject
 from porting.source.files import list_nodes, list_statements
 from porting.source.rules.guards import are_exclusive
 from porting.source.rules.names import name_last
-from porting.source.rules.paths import find_unbound_uses, list_attributes_of_training
-from porting.source.rules.program_objects import is_of_no_module, list_modules
+from porting.source.rules.paths import collect_attributes_of_training, iter_unbound_uses
+from porting.source.rules.program_objects import collect_modules, is_of_no_module
 from porting.source.rules.reading import Reading
 from porting.source.rules.scope import MAY_BE_BARE, Programs, rule
 
 __all__ = [
-    "find_bare_calls",
-    "find_missing_warm_up",
-    "find_refused_arguments",
-    "find_returned_labels",
-    "find_unbound_names",
-    "find_validation",
-    "find_validation_of_ports",
+    "iter_bare_calls",
+    "iter_missing_warm_up",
+    "iter_refused_arguments",
+    "iter_returned_labels",
+    "iter_unbound_names",
+    "iter_validation",
+    "iter_validation_of_ports",
 ]
 
 
@@ -31,7 +31,7 @@ __all__ = [
 
 
 @rule(Programs.PLAIN)
-def find_validation(reading: Reading) -> Iterator[Finding]:
+def iter_validation(reading: Reading) -> Iterator[Finding]:
     """D014: validation goes through the model that trains."""
     evaluated: Set[ProgramObject] = set()
     told: Set[str] = set()
@@ -40,7 +40,7 @@ def find_validation(reading: Reading) -> Iterator[Finding]:
             evaluated.update(_list_modules(call))
             told.add(call.where.function)
             yield reading.report("D014", call.place)
-    for call in _list_calls_without_gradients(reading):
+    for call in _iter_calls_without_gradients(reading):
         # of a part of the model that was switched above
         is_told = call.where.in_evaluation and call.where.function in told
         if evaluated.isdisjoint(_list_modules(call)) and not is_told and _is_of_training(reading, call):
@@ -58,7 +58,7 @@ def _is_of_training(reading: Reading, call: Call) -> bool:
     return trains and not (optimizers and all(map(is_of_no_module, optimizers)))
 
 
-def _list_calls_without_gradients(reading: Reading) -> Iterator[Call]:
+def _iter_calls_without_gradients(reading: Reading) -> Iterator[Call]:
     """List the calls of modules under `no_grad`; of one in a method of a module, the call of that method."""
     names = {one.name for one in reading.facts.list_program_objects(Kind.MODULE)}
     plain = [call for call in reading.facts.calls if _list_modules(call) and not call.name.startswith(".")]
@@ -90,7 +90,7 @@ def _turns_training_off(call: Call) -> bool:
 
 
 def _are_trained(modules: List[ProgramObject], trained: Set[ProgramObject]) -> bool:
-    return not trained or bool(list_modules(modules) & trained) or not _are_known(modules, trained)
+    return not trained or bool(collect_modules(modules) & trained) or not _are_known(modules, trained)
 
 
 def _are_known(modules: List[ProgramObject], trained: Set[ProgramObject]) -> bool:
@@ -116,7 +116,7 @@ def _is_validated(reading: Reading, switch: Call) -> bool:
 
 
 @rule(Programs.PORTED)
-def find_validation_of_ports(reading: Reading) -> Iterator[Finding]:
+def iter_validation_of_ports(reading: Reading) -> Iterator[Finding]:
     """D014: validation goes through the port that trains."""
     ports = {port for port in reading.training_ports if port.name.endswith("trainingModel")}
     switched: Set[ProgramObject] = set()
@@ -135,7 +135,7 @@ def find_validation_of_ports(reading: Reading) -> Iterator[Finding]:
 
 
 @rule(Programs.PORTED, in_host_loops=False)
-def find_bare_calls(reading: Reading) -> Iterator[Finding]:
+def iter_bare_calls(reading: Reading) -> Iterator[Finding]:
     """D015: a loop trains the module that is in a port, past the port."""
     loops = {call.where.loops[-1].node for call in reading.backward_calls if call.where.loops}
     for call in reading.facts.calls:
@@ -163,7 +163,7 @@ _COMPILES = ("compile", "compileAndExport", "loadExecutable", "prepare", "load_e
 
 
 @rule(Programs.PORTED, in_host_loops=False)
-def find_missing_warm_up(reading: Reading) -> Iterator[Finding]:
+def iter_missing_warm_up(reading: Reading) -> Iterator[Finding]:
     """D016: the first call of a loop that is timed compiles."""
     timers = [call for call in reading.facts.calls if _TIMERS.fullmatch(call.name) and not call.where.in_forward]
     warmed = {one for call in reading.facts.calls if _warms_up(call) for one in call.receiver}
@@ -182,7 +182,7 @@ def _warms_up(call: Call) -> bool:
 
 
 @rule(Programs.PORTED)
-def find_refused_arguments(reading: Reading) -> Iterator[Finding]:
+def iter_refused_arguments(reading: Reading) -> Iterator[Finding]:
     """L014: a module that may be in the port takes other arguments than its call gives."""
     for call in reading.facts.calls:
         ports = [one for one in call.receiver if one.kind is Kind.PORT and one.name.startswith("poptorch.")]
@@ -213,7 +213,7 @@ _LABEL = re.compile(r"label|target|truth|mask|^y$|^y_|_y$", re.IGNORECASE)
 
 
 @rule(Programs.PORTED)
-def find_returned_labels(reading: Reading) -> Iterator[Finding]:
+def iter_returned_labels(reading: Reading) -> Iterator[Finding]:
     """L013: a `forward` that is ported returns the labels that it was given."""
     modules = {part for port in reading.training_ports if port.name.startswith("poptorch.") for part in port.parts}
     functions = {f"{module.name}.forward": module for module in modules if module.kind is Kind.MODULE}
@@ -236,16 +236,16 @@ def find_returned_labels(reading: Reading) -> Iterator[Finding]:
 
 
 @rule(Programs.PORTED)
-def find_unbound_names(reading: Reading) -> Iterator[Finding]:
+def iter_unbound_names(reading: Reading) -> Iterator[Finding]:
     """D019: a path through a function of a port uses what no statement on it has set."""
     functions = {(call.where.file, call.where.function): call for call in reading.port_calls}
     for file, name in functions:
         node = _find_function(reading, file, name)
-        for use in find_unbound_uses(node) if node is not None else ():
+        for use in iter_unbound_uses(node) if node is not None else ():
             yield reading.report(
                 "D019", Place(file, use.lineno, use.col_offset + 1), note=f"`{use.id}` has no value there"
             )
-    yield from _find_attributes(reading)
+    yield from _iter_attributes(reading)
 
 
 def _find_method(reading: Reading, program_object: ProgramObject, name: str) -> Optional[Tuple[str, ast.FunctionDef]]:
@@ -272,14 +272,14 @@ def _find_function(reading: Reading, file: str, name: str) -> Optional[ast.Funct
     return None
 
 
-def _find_attributes(reading: Reading) -> Iterator[Finding]:
-    """Find calls of a port with an attribute that only training sets, though the program infers, too."""
+def _iter_attributes(reading: Reading) -> Iterator[Finding]:
+    """Yield calls of a port with an attribute that only training sets, though the program infers, too."""
     if not any(port.name.endswith("inferenceModel") for port in reading.ports):
         return
     seen: Set[Tuple[str, int]] = set()
     for call in reading.port_calls:
         tree = reading.parse(call.place.file)
-        names = list_attributes_of_training(tree) if tree is not None else set()
+        names = collect_attributes_of_training(tree) if tree is not None else set()
         used = {
             part.attr for argument in call.node.args for part in list_nodes(argument) if isinstance(part, ast.Attribute)
         }

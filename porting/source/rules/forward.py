@@ -16,14 +16,14 @@ from porting.source.rules.reading import Reading
 from porting.source.rules.scope import rule
 
 __all__ = [
-    "find_changed_inputs",
-    "find_custom_functions",
-    "find_data_dependent_shapes",
-    "find_frozen_values",
-    "find_homeless_tensors",
-    "find_moves_to_host",
-    "find_unsupported_tensors",
-    "find_values_read",
+    "iter_changed_inputs",
+    "iter_custom_functions",
+    "iter_data_dependent_shapes",
+    "iter_frozen_values",
+    "iter_homeless_tensors",
+    "iter_moves_to_host",
+    "iter_unsupported_tensors",
+    "iter_values_read",
 ]
 
 
@@ -42,7 +42,7 @@ def _has_tensor(objects: object) -> bool:
 # -------------------------------------------------------------------------------- values
 
 
-def find_values_read(reading: Reading) -> Iterator[Finding]:
+def iter_values_read(reading: Reading) -> Iterator[Finding]:
     """C001 and C010: `forward` needs a tensor's value in Python, or its text."""
     for read in reading.facts.reads:
         if read.where.in_forward and read.asks in _ASKED:
@@ -55,7 +55,7 @@ _ASKED = {"value": "C001", "text": "C010"}
 # -------------------------------------------------------------------------------- shapes
 
 
-def find_data_dependent_shapes(reading: Reading) -> Iterator[Finding]:
+def iter_data_dependent_shapes(reading: Reading) -> Iterator[Finding]:
     """C002: a shape depends on the values of the data."""
     for call in reading.facts.calls:
         if not call.where.in_forward and reading.loss_parts.isdisjoint(call.result):
@@ -76,7 +76,7 @@ def find_data_dependent_shapes(reading: Reading) -> Iterator[Finding]:
 # -------------------------------------------------------------------------------- devices
 
 
-def find_moves_to_host(reading: Reading) -> Iterator[Finding]:
+def iter_moves_to_host(reading: Reading) -> Iterator[Finding]:
     """C004: `forward` moves a tensor to the host, or to another device."""
     for call in _list_calls(reading):
         if not _has_tensor(call.receiver):
@@ -89,7 +89,7 @@ def find_moves_to_host(reading: Reading) -> Iterator[Finding]:
 
 # PopTorch makes it on the device, and says so
 @rule(with_poptorch=False)
-def find_homeless_tensors(reading: Reading) -> Iterator[Finding]:
+def iter_homeless_tensors(reading: Reading) -> Iterator[Finding]:
     """C011: `forward` makes a tensor without naming its device."""
     calls = _list_calls(reading)
     moved = {
@@ -109,7 +109,7 @@ def find_homeless_tensors(reading: Reading) -> Iterator[Finding]:
 # -------------------------------------------------------------------------------- other
 
 
-def find_custom_functions(reading: Reading) -> Iterator[Finding]:
+def iter_custom_functions(reading: Reading) -> Iterator[Finding]:
     """C005: `forward` uses a function with a gradient of its own."""
     for call in _list_calls(reading):
         if call.is_method("apply") and any(re.fullmatch(r".+\.apply", one.name) for one in call.result):
@@ -122,7 +122,7 @@ _PYTHON_RANDOM = re.compile(
 _HARMLESS = {"sleep", "seed", "Random", "strftime"}
 
 
-def find_frozen_values(reading: Reading) -> Iterator[Finding]:
+def iter_frozen_values(reading: Reading) -> Iterator[Finding]:
     """C020: Python decides a value in `forward`, once."""
     for call in _list_calls(reading):
         if _PYTHON_RANDOM.fullmatch(call.name) and name_last(call.name) not in _HARMLESS:
@@ -131,7 +131,7 @@ def find_frozen_values(reading: Reading) -> Iterator[Finding]:
 
 
 @rule(with_poptorch=False)
-def find_changed_inputs(reading: Reading) -> Iterator[Finding]:
+def iter_changed_inputs(reading: Reading) -> Iterator[Finding]:
     """C026: `forward` writes into what it was given."""
     for call in _list_calls(reading):
         if is_in_place(call) and isinstance(call.node.func, ast.Attribute):
@@ -150,12 +150,12 @@ def _is_input(reading: Reading, node: ast.expr, objects: ProgramObjects, place: 
     if all(_is_given(one) for one in objects):
         return True
     # a tensor that the loop has made, by the name that `forward` gives its argument
-    is_named = isinstance(node, ast.Name) and node.id in _list_parameters(reading, place)
+    is_named = isinstance(node, ast.Name) and node.id in _collect_parameters(reading, place)
     return is_named and all(_is_given(one) or _is_made_outside(one) for one in objects)
 
 
-def _list_parameters(reading: Reading, place: Place) -> Set[str]:
-    """List the parameters of the functions around a place."""
+def _collect_parameters(reading: Reading, place: Place) -> Set[str]:
+    """Collect the parameters of the functions around a place."""
     tree = reading.parse(place.file)
     return {
         argument.arg
@@ -199,7 +199,7 @@ _KEEPING_SPARSE = re.compile(
 _DOUBLE = re.compile(r"(torch\.)?(float64|double|complex128|DoubleTensor)")
 
 
-def find_unsupported_tensors(reading: Reading) -> Iterator[Finding]:
+def iter_unsupported_tensors(reading: Reading) -> Iterator[Finding]:
     """C017 and C044: a sparse tensor, or float64, is in `forward` or goes into it."""
     given = {one for call in _list_calls_of_models(reading) for one in call.given}
     parts = set(go_through_parts(tuple(given), TENSOR_KINDS))

@@ -16,17 +16,17 @@ from porting.source.rules.reading import Reading
 from porting.source.rules.scope import Programs, rule
 
 __all__ = [
-    "find_fed_ports",
-    "find_host_loaders",
-    "find_process_samplers",
-    "find_ragged_batches",
-    "find_short_slices",
-    "find_slow_augmentation",
+    "iter_fed_ports",
+    "iter_host_loaders",
+    "iter_process_samplers",
+    "iter_ragged_batches",
+    "iter_short_slices",
+    "iter_slow_augmentation",
 ]
 
 
 @rule(Programs.PLAIN)
-def find_host_loaders(reading: Reading) -> Iterator[Finding]:
+def iter_host_loaders(reading: Reading) -> Iterator[Finding]:
     """B010 and B014: a loader that does not know the device, and what it does with a short last batch."""
     for loader in _list_loaders(reading):
         if loader.place is not None and loader.call is not None:
@@ -56,7 +56,7 @@ def _decides_last_batch(call: Call) -> bool:
 
 
 @rule(Programs.PORTED, in_host_loops=False)
-def find_fed_ports(reading: Reading) -> Iterator[Finding]:
+def iter_fed_ports(reading: Reading) -> Iterator[Finding]:
     """B014: a port's loop goes through torch's loader, or fetches its batches itself."""
     seen: Set[Place] = set()
     for call in _list_port_calls(reading):
@@ -75,7 +75,7 @@ def find_fed_ports(reading: Reading) -> Iterator[Finding]:
                 if code == "B010" or not all(port.name.endswith(".inference") for port in call.receiver):
                     yield reading.report(code, program_object.place, guess=tell_guess([program_object]))
     if not seen and not reading.facts.list_program_objects(Kind.PORT_LOADER):
-        yield from _find_fetches(reading)
+        yield from _iter_fetches(reading)
 
 
 def _may_be_short(reading: Reading, loader: ProgramObject) -> bool:
@@ -99,7 +99,7 @@ def _list_port_calls(reading: Reading) -> List[Call]:
 _FETCH = re.compile(r"(fetch|get|load|next|read)_?(next|mini)?_?(mini)?batch\w*", re.IGNORECASE)
 
 
-def _find_fetches(reading: Reading) -> Iterator[Finding]:
+def _iter_fetches(reading: Reading) -> Iterator[Finding]:
     loops = {(loop.node, call.place.file) for call in reading.port_calls for loop in call.where.loops}
     loaders = reading.facts.list_program_objects(Kind.LOADER)
     for call in reading.facts.calls:
@@ -110,7 +110,7 @@ def _find_fetches(reading: Reading) -> Iterator[Finding]:
 
 
 @rule(in_host_loops=False)
-def find_process_samplers(reading: Reading) -> Iterator[Finding]:
+def iter_process_samplers(reading: Reading) -> Iterator[Finding]:
     """B015: `DistributedSampler` deals out the data to processes."""
     for call in reading.facts.calls:
         if name_last(call.name) == "DistributedSampler" and any(one.call is call for one in call.result):
@@ -126,7 +126,7 @@ _RANDOM_TRANSFORM = re.compile(
 _RANDOM_CALL = re.compile(r"(random|numpy\.random)\.\w+|torch\.(rand\w*|normal|bernoulli)")
 
 
-def find_slow_augmentation(reading: Reading) -> Iterator[Finding]:
+def iter_slow_augmentation(reading: Reading) -> Iterator[Finding]:
     """B017: a loader without workers augments at random, in the process that feeds the device."""
     seen: Set[Place] = set()
     random_classes = {
@@ -174,7 +174,7 @@ _PADDING = re.compile(
 )
 
 
-def find_ragged_batches(reading: Reading) -> Iterator[Finding]:
+def iter_ragged_batches(reading: Reading) -> Iterator[Finding]:
     """B018: a batch is as long as its longest sample."""
     if reading.is_ported and any("max_executables" in call.keywords for call in reading.facts.calls):
         return
@@ -263,21 +263,21 @@ def _is_rest(node: ast.BinOp) -> bool:
     )
 
 
-def find_short_slices(reading: Reading) -> Iterator[Finding]:
+def iter_short_slices(reading: Reading) -> Iterator[Finding]:
     """B010: batches are slices, of which the last is short."""
     loops = {loop.node for call in (*reading.module_calls, *_list_port_calls(reading)) for loop in call.where.loops}
     trains = bool(reading.backward_calls or reading.ports)
     for node, file in reading.files_of_loops.items():
         yields = node not in loops and trains and any(isinstance(part, ast.Yield) for part in list_nodes(node))
         if isinstance(node, (ast.For, ast.While)) and (node in loops or yields):
-            for part in (*_list_slices(node), *_list_splits(node)):
+            for part in (*_iter_slices(node), *_iter_splits(node)):
                 place = Place(file, part.lineno, part.col_offset + 1)
                 yield reading.report(
                     "B010", place, remedy="leave the rest out, or give the data to a loader that pads it"
                 )
 
 
-def _list_splits(loop: Union[ast.For, ast.While]) -> Iterator[ast.Call]:
+def _iter_splits(loop: Union[ast.For, ast.While]) -> Iterator[ast.Call]:
     """List where a loop goes through a tensor's parts of one length."""
     for part in list_nodes(loop.iter) if isinstance(loop, ast.For) else ():
         if isinstance(part, ast.Call) and part.args and name_last(write_dotted(part.func)) in _SPLITTING:
@@ -307,7 +307,7 @@ def _find_stride(loop: Union[ast.For, ast.While]) -> Tuple[str, Optional[ast.exp
     return ("", None) if is_cut else (write_dotted(loop.target), head.args[2])
 
 
-def _list_slices(loop: Union[ast.For, ast.While]) -> Iterator[ast.Subscript]:
+def _iter_slices(loop: Union[ast.For, ast.While]) -> Iterator[ast.Subscript]:
     """List the slices from a loop's variable on that are as long as its strides."""
     name, stride = _find_stride(loop)
     parts = (part for statement in loop.body for part in list_nodes(statement)) if stride is not None else ()

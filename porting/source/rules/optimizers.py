@@ -11,27 +11,27 @@ from porting.source.facts import Call, Kind, LoopKind, ProgramObject, Where
 from porting.source.files import list_nodes
 from porting.source.rules.guards import are_exclusive
 from porting.source.rules.names import name_last, name_unsupported_optimizer, write_dotted
-from porting.source.rules.program_objects import list_modules, share_module, tell_guess
+from porting.source.rules.program_objects import collect_modules, share_module, tell_guess
 from porting.source.rules.reading import Reading
 from porting.source.rules.scope import Programs, rule
 
 __all__ = [
-    "find_accumulation",
-    "find_foreign_tensors",
-    "find_lengths_in_schedules",
-    "find_rates_set_by_hand",
-    "find_several_optimizers",
-    "find_silent_schedules",
-    "find_unsupported_optimizers",
-    "find_unsupported_settings",
-    "find_withheld_optimizers",
+    "iter_accumulation",
+    "iter_foreign_tensors",
+    "iter_lengths_in_schedules",
+    "iter_rates_set_by_hand",
+    "iter_several_optimizers",
+    "iter_silent_schedules",
+    "iter_unsupported_optimizers",
+    "iter_unsupported_settings",
+    "iter_withheld_optimizers",
 ]
 
 _REFUSED = ("amsgrad", "maximize")
 
 
 @rule(in_host_loops=False)
-def find_unsupported_optimizers(reading: Reading) -> Iterator[Finding]:
+def iter_unsupported_optimizers(reading: Reading) -> Iterator[Finding]:
     """O001: the device has no such optimizer."""
     for program_object in _list_optimizers(reading):
         name = name_unsupported_optimizer(program_object.name)
@@ -42,7 +42,7 @@ def find_unsupported_optimizers(reading: Reading) -> Iterator[Finding]:
 
 
 @rule(in_host_loops=False)
-def find_unsupported_settings(reading: Reading) -> Iterator[Finding]:
+def iter_unsupported_settings(reading: Reading) -> Iterator[Finding]:
     """O002: the device's optimizer lacks a setting."""
     for program_object in _list_optimizers(reading):
         words = program_object.call.node.keywords if program_object.call is not None else []
@@ -58,7 +58,7 @@ def _list_optimizers(reading: Reading) -> List[ProgramObject]:
 
 
 @rule(in_host_loops=False)
-def find_foreign_tensors(reading: Reading) -> Iterator[Finding]:
+def iter_foreign_tensors(reading: Reading) -> Iterator[Finding]:
     """O003: an optimizer changes a tensor that is no parameter of a model."""
     kept = {each for one in reading.facts.statements if _is_attribute(one.node) for each in one.objects}
     for program_object in _list_optimizers(reading):
@@ -92,7 +92,7 @@ def _is_attribute(node: ast.AST) -> bool:
 
 
 @rule(Programs.PORTED, in_host_loops=False)
-def find_withheld_optimizers(reading: Reading) -> Iterator[Finding]:
+def iter_withheld_optimizers(reading: Reading) -> Iterator[Finding]:
     """O012: the optimizer that the program configures is not the one that the port was given."""
     given = {part for port in reading.ports for part in reading.go_through(port) if part.kind is Kind.OPTIMIZER}
     for call in reading.facts.list_methods("setOptimizer"):
@@ -125,7 +125,7 @@ def _is_configured(reading: Reading, port: ProgramObject, optimizer: ProgramObje
     """Tell whether an optimizer is for what a port trains."""
     if port.call is None or optimizer.call is None or reading.is_excluded(optimizer.call.where):
         return False
-    is_unknown = not list_modules([port]) and not list_modules([optimizer])
+    is_unknown = not collect_modules([port]) and not collect_modules([optimizer])
     # of a model that nothing is known of there is only one
     is_for_port = port in reading.go_through(optimizer) or is_unknown or share_module([port], [optimizer])
     return is_for_port and reading.may_meet(port.call.where, optimizer.call.where)
@@ -135,15 +135,15 @@ def _is_configured(reading: Reading, port: ProgramObject, optimizer: ProgramObje
 
 
 @rule(Programs.PLAIN)
-def find_several_optimizers(reading: Reading) -> Iterator[Finding]:
+def iter_several_optimizers(reading: Reading) -> Iterator[Finding]:
     """O014: a second optimizer is stepped beside the first."""
     seen: Set[Optional[Place]] = set()
-    configured = list(_find_configured(reading))
-    for optimizer in (*_find_of_layers(reading), *configured):
+    configured = list(_iter_configured(reading))
+    for optimizer in (*_iter_of_layers(reading), *configured):
         seen.add(optimizer.place)
     steps: Dict[Optional[Place], Set[Call]] = {}
     for call in reading.facts.list_methods("step"):
-        for place in _list_stepped(call):
+        for place in _collect_stepped(call):
             steps.setdefault(place, set()).add(call)
     firsts: List[ProgramObject] = []
     for optimizer in _list_optimizers(reading):
@@ -158,8 +158,8 @@ def find_several_optimizers(reading: Reading) -> Iterator[Finding]:
             yield reading.report("O014", place)
 
 
-def _find_configured(reading: Reading) -> Iterator[ProgramObject]:
-    """Find the optimizers beside the first that a Lightning module configures."""
+def _iter_configured(reading: Reading) -> Iterator[ProgramObject]:
+    """Yield the optimizers beside the first that a Lightning module configures."""
     first: Dict[str, ProgramObject] = {}
     for optimizer in _list_optimizers(reading):
         function = optimizer.call.where.function if optimizer.call is not None else ""
@@ -170,8 +170,8 @@ def _find_configured(reading: Reading) -> Iterator[ProgramObject]:
                 yield optimizer
 
 
-def _list_stepped(call: Call) -> Set[Optional[Place]]:
-    """List the places where the optimizers are made that a call may step."""
+def _collect_stepped(call: Call) -> Set[Optional[Place]]:
+    """Collect the places where the optimizers are made that a call may step."""
     objects = (*call.receiver, *(one for argument in call.arguments for one in argument))
     return {one.place for one in objects if one.kind is Kind.OPTIMIZER}
 
@@ -196,8 +196,8 @@ def _are_of_one_training(one: Where, other: Where) -> bool:
     return one.function.rpartition(".")[0] == other.function.rpartition(".")[0]
 
 
-def _find_of_layers(reading: Reading) -> Iterator[ProgramObject]:
-    """Find optimizers that modules make for themselves, one for each layer."""
+def _iter_of_layers(reading: Reading) -> Iterator[ProgramObject]:
+    """Yield optimizers that modules make for themselves, one for each layer."""
     names = {one.name for one in reading.facts.list_program_objects(Kind.MODULE)}
     made: Dict[str, List[ProgramObject]] = {}
     for optimizer in _list_optimizers(reading):
@@ -217,7 +217,7 @@ def _has_own_weights(optimizer: ProgramObject) -> bool:
 
 
 @rule(in_host_loops=False)
-def find_accumulation(reading: Reading) -> Iterator[Finding]:
+def iter_accumulation(reading: Reading) -> Iterator[Finding]:
     """O011: several backward passes make one step, by an `if` around the step or a loop around the passes."""
     passes = reading.port_calls if reading.is_ported else reading.backward_calls
     steps = reading.optimizer_steps
@@ -293,7 +293,7 @@ _SCHEDULER_STEPS = ("step", "step_update", "step_epoch")
 
 
 @rule(in_host_loops=False)
-def find_silent_schedules(reading: Reading) -> Iterator[Finding]:
+def iter_silent_schedules(reading: Reading) -> Iterator[Finding]:
     """O013: the learning rate changes, and the device is not told."""
     if reading.is_ported and _tells_device(reading):
         return
@@ -307,7 +307,7 @@ def find_silent_schedules(reading: Reading) -> Iterator[Finding]:
 
 
 @rule(Programs.PLAIN)
-def find_rates_set_by_hand(reading: Reading) -> Iterator[Finding]:
+def iter_rates_set_by_hand(reading: Reading) -> Iterator[Finding]:
     """O013: a statement sets the learning rate."""
     for statement in reading.facts.statements:
         if _sets_rate(statement.node):
@@ -347,7 +347,7 @@ _LENGTH = re.compile(r"^\s*([\w.]+)\s*(?::[^=]*)?=(?!=)(.*)$")
 
 
 @rule(in_host_loops=False)
-def find_lengths_in_schedules(reading: Reading) -> Iterator[Finding]:
+def iter_lengths_in_schedules(reading: Reading) -> Iterator[Finding]:
     """B016: the number of a loader's batches goes into a schedule."""
     measured = [call for call in reading.facts.calls if call.name == "builtins.len" and call.arguments]
     lengths = {call: [one for one in call.arguments[0] if one.kind is Kind.LOADER] for call in measured}

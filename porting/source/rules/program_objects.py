@@ -11,9 +11,9 @@ from porting.source.library import TENSOR_KINDS
 
 __all__ = [
     "collect_loss_parts",
+    "collect_modules",
     "go_through_parts",
     "is_of_no_module",
-    "list_modules",
     "make_guess",
     "share_module",
     "tell_guess",
@@ -36,8 +36,8 @@ def make_guess(finding: Finding, guess: str) -> Finding:
     return replace(finding, notes=notes, severity=Severity.NOTE, is_guess=True)
 
 
-def list_modules(objects: Iterable[ProgramObject], *, outermost: bool = False) -> Set[ProgramObject]:
-    """List the modules that objects are made of, a deep copy and not what it was copied of."""
+def collect_modules(objects: Iterable[ProgramObject], *, outermost: bool = False) -> Set[ProgramObject]:
+    """Collect the modules that objects are made of, a deep copy and not what it was copied of."""
     follow = _follow_to_modules if outermost else _follow_to_copies
     return set(filter(_is_module, go_through_parts(tuple(objects), follow=follow)))
 
@@ -55,7 +55,7 @@ def _follow_to_copies(program_object: ProgramObject) -> ProgramObjects:
 def share_module(objects: Iterable[ProgramObject], others: Iterable[ProgramObject]) -> bool:
     """Tell whether objects are of the same module as others, or one of them is of a part of it."""
     (whole, parts), (other_whole, other_parts) = (
-        (list_modules(each, outermost=True), list_modules(each)) for each in (list(objects), list(others))
+        (collect_modules(each, outermost=True), collect_modules(each)) for each in (list(objects), list(others))
     )
     return bool(whole & other_parts or other_whole & parts)
 

@@ -13,9 +13,9 @@ from porting.source.rules.guards import are_exclusive, excludes_ports
 from porting.source.rules.names import is_backward, is_for_ports
 from porting.source.rules.program_objects import (
     collect_loss_parts,
+    collect_modules,
     go_through_parts,
     is_of_no_module,
-    list_modules,
     make_guess,
     share_module,
 )
@@ -82,7 +82,7 @@ class Reading:
     @cached_property
     def ported_modules(self) -> Set[ProgramObject]:
         """The modules that are in a port that trains."""
-        return list_modules(self.training_ports)
+        return collect_modules(self.training_ports)
 
     @cached_property
     def trained_modules(self) -> Set[ProgramObject]:
@@ -276,7 +276,7 @@ class Reading:
             return False
         if self._is_of_another_optimizer(call):
             return False
-        modules = list_modules(objects)
+        modules = collect_modules(objects)
         are_known = bool(modules) and all(part.call is not None for part in modules)
         if are_known and not share_module(objects, self.training_ports):
             return False

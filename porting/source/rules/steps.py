@@ -12,39 +12,39 @@ from porting.source.files import list_blocks, list_nodes, list_statements
 from porting.source.library import TENSOR_KINDS
 from porting.source.rules.names import is_in_place, name_last, write_dotted
 from porting.source.rules.reading import Reading
-from porting.source.rules.scope import Programs, list_lines, rule
-from porting.source.rules.weights import drops_gradient, is_of_loop, is_weight, list_changed
+from porting.source.rules.scope import Programs, collect_lines, rule
+from porting.source.rules.weights import drops_gradient, is_of_loop, is_weight, iter_changed
 
 __all__ = [
-    "find_autocast",
-    "find_backward",
-    "find_changed_weights",
-    "find_clipping",
-    "find_gradients_in_forward",
-    "find_gradients_in_loop",
-    "find_gradients_of_gradients",
-    "find_gradients_read",
-    "find_kept_graphs",
-    "find_loss_outside_forward",
-    "find_loss_scaling",
-    "find_optimizer_steps",
-    "find_switched_synchronisation",
-    "find_synchronisation",
-    "find_updates",
-    "find_updates_by_hand",
-    "find_zero_grad",
+    "iter_autocast",
+    "iter_backward",
+    "iter_changed_weights",
+    "iter_clipping",
+    "iter_gradients_in_forward",
+    "iter_gradients_in_loop",
+    "iter_gradients_of_gradients",
+    "iter_gradients_read",
+    "iter_kept_graphs",
+    "iter_loss_outside_forward",
+    "iter_loss_scaling",
+    "iter_optimizer_steps",
+    "iter_switched_synchronisation",
+    "iter_synchronisation",
+    "iter_updates",
+    "iter_updates_by_hand",
+    "iter_zero_grad",
 ]
 
 
 @rule(of_steps=True)
-def find_backward(reading: Reading) -> Iterator[Finding]:
+def iter_backward(reading: Reading) -> Iterator[Finding]:
     """L010: the backward pass is called on the host."""
     for call in reading.backward_calls:
         yield reading.report("L010", call.place)
 
 
 @rule(of_steps=True)
-def find_kept_graphs(reading: Reading) -> Iterator[Finding]:
+def iter_kept_graphs(reading: Reading) -> Iterator[Finding]:
     """L012: a graph is kept for a second backward pass."""
     for call in reading.backward_calls:
         if any(_is_true(word, "retain_graph") for word in call.node.keywords):
@@ -61,19 +61,19 @@ def _list_gradients(reading: Reading, *, in_forward: bool) -> List[Call]:
 
 
 @rule(of_steps=True)
-def find_gradients_in_loop(reading: Reading) -> Iterator[Finding]:
+def iter_gradients_in_loop(reading: Reading) -> Iterator[Finding]:
     """L011: a loop asks autograd for gradients."""
     for call in _list_gradients(reading, in_forward=False):
         yield reading.report("L011", call.place)
 
 
-def find_gradients_in_forward(reading: Reading) -> Iterator[Finding]:
+def iter_gradients_in_forward(reading: Reading) -> Iterator[Finding]:
     """C007: `forward` asks autograd for gradients."""
     for call in _list_gradients(reading, in_forward=True):
         yield reading.report("C007", call.place)
 
 
-def find_gradients_of_gradients(reading: Reading) -> Iterator[Finding]:
+def iter_gradients_of_gradients(reading: Reading) -> Iterator[Finding]:
     """L015: a loop on the host differentiates a port's gradients again."""
     for call in _list_gradients(reading, in_forward=False):
         objects = (one for argument in call.arguments for one in argument)
@@ -83,7 +83,7 @@ def find_gradients_of_gradients(reading: Reading) -> Iterator[Finding]:
 
 
 @rule(of_steps=True)
-def find_optimizer_steps(reading: Reading) -> Iterator[Finding]:
+def iter_optimizer_steps(reading: Reading) -> Iterator[Finding]:
     """O007, or O004 with a closure: an optimizer's step on the host."""
     for call in reading.facts.list_methods("step"):
         if _is_optimizer_step(call):
@@ -106,7 +106,7 @@ def _is_optimizer_step(call: Call) -> bool:
 
 
 @rule(of_steps=True)
-def find_zero_grad(reading: Reading) -> Iterator[Finding]:
+def iter_zero_grad(reading: Reading) -> Iterator[Finding]:
     """O008: gradients are set to zero on the host."""
     for statement in reading.facts.statements:
         if drops_gradient(statement.node) and not statement.where.in_forward and not reading.is_ported:
@@ -117,11 +117,11 @@ def find_zero_grad(reading: Reading) -> Iterator[Finding]:
 
 
 @rule(in_host_loops=False)
-def find_gradients_read(reading: Reading) -> Iterator[Finding]:
+def iter_gradients_read(reading: Reading) -> Iterator[Finding]:
     """D009: the loop reads or writes the gradients of weights."""
     if not reading.backward_calls and not reading.is_ported and not reading.has_trainer:
         return
-    told = list_lines((*UPDATES, find_zero_grad), reading)
+    told = collect_lines((*UPDATES, iter_zero_grad), reading)
     for call in reading.facts.list_methods("register_hook", "register_post_accumulate_grad_hook"):
         if any(map(is_weight, call.receiver)):
             yield reading.report("D009", call.place)
@@ -135,7 +135,7 @@ _CLIPPING = {"clip_grad_norm_", "clip_grad_norm", "clip_grad_value_", "dispatch_
 
 
 @rule(of_steps=True)
-def find_clipping(reading: Reading) -> Iterator[Finding]:
+def iter_clipping(reading: Reading) -> Iterator[Finding]:
     """O009: gradients are clipped on the host."""
     for call in reading.facts.calls:
         if name_last(call.name) in _CLIPPING or call.is_method("clip_gradients"):
@@ -143,7 +143,7 @@ def find_clipping(reading: Reading) -> Iterator[Finding]:
 
 
 @rule(in_host_loops=False)
-def find_loss_scaling(reading: Reading) -> Iterator[Finding]:
+def iter_loss_scaling(reading: Reading) -> Iterator[Finding]:
     """O010: a `GradScaler` is made, or does what belongs to no other line."""
     for call in reading.facts.calls:
         makes = any(one.kind is Kind.SCALER and one.call is call for one in call.result)
@@ -156,7 +156,7 @@ _AUTOCAST = re.compile(r"torch(\.\w+)*\.autocast|(accelerate|lightning).*")
 
 
 @rule(in_host_loops=False)
-def find_autocast(reading: Reading) -> Iterator[Finding]:
+def iter_autocast(reading: Reading) -> Iterator[Finding]:
     """P013: autocast chooses the precision."""
     for call in reading.facts.calls:
         names = [name for name in (call.name, *call.other_names) if name.endswith("autocast")]
@@ -168,13 +168,13 @@ def find_autocast(reading: Reading) -> Iterator[Finding]:
 
 
 @rule(of_steps=True)
-def find_synchronisation(reading: Reading) -> Iterator[Finding]:
+def iter_synchronisation(reading: Reading) -> Iterator[Finding]:
     """O016: the loop says when gradients are synchronised."""
     for call in reading.facts.list_methods("no_sync"):
         yield reading.report("O016", call.place)
 
 
-def find_switched_synchronisation(reading: Reading) -> Iterator[Finding]:
+def iter_switched_synchronisation(reading: Reading) -> Iterator[Finding]:
     """O016: an attribute says when gradients are synchronised."""
     for statement in reading.facts.statements:
         targets = statement.node.targets if isinstance(statement.node, ast.Assign) else []
@@ -183,15 +183,15 @@ def find_switched_synchronisation(reading: Reading) -> Iterator[Finding]:
 
 
 @rule(in_host_loops=False)
-def find_changed_weights(reading: Reading) -> Iterator[Finding]:
+def iter_changed_weights(reading: Reading) -> Iterator[Finding]:
     """O015: weights are changed in each step without an optimizer."""
-    for place, where in list_changed(reading):
+    for place, where in iter_changed(reading):
         if is_of_loop(where) and reading.find_batch_loop(where) is not None:
             yield reading.report("O015", place)
 
 
 @rule(of_steps=True)
-def find_updates(reading: Reading) -> Iterator[Finding]:
+def iter_updates(reading: Reading) -> Iterator[Finding]:
     """O015: a call changes a weight by its gradient."""
     for call in reading.facts.calls:
         if is_in_place(call) and is_of_loop(call.where) and _reads_gradient(call.node.args):
@@ -200,15 +200,15 @@ def find_updates(reading: Reading) -> Iterator[Finding]:
 
 
 @rule(Programs.PLAIN)
-def find_updates_by_hand(reading: Reading) -> Iterator[Finding]:
+def iter_updates_by_hand(reading: Reading) -> Iterator[Finding]:
     """O015: a statement changes a weight by its gradient."""
     for file in reading.files:
         if any(".grad" in line for line in reading.read_lines(file)):
-            for node in _list_updates(reading.parse(file)):
+            for node in _iter_updates(reading.parse(file)):
                 yield reading.report("O015", Place(file, node.lineno, node.col_offset + 1))
 
 
-UPDATES = (find_changed_weights, find_updates, find_updates_by_hand)
+UPDATES = (iter_changed_weights, iter_updates, iter_updates_by_hand)
 """The rules of O015."""
 
 
@@ -220,13 +220,13 @@ def _reads_gradient(nodes: List[ast.expr]) -> bool:
     return any(isinstance(part, ast.Attribute) and part.attr == "grad" for node in nodes for part in list_nodes(node))
 
 
-def _list_updates(tree: Optional[ast.AST], function: str = "") -> Iterator[ast.stmt]:
+def _iter_updates(tree: Optional[ast.AST], function: str = "") -> Iterator[ast.stmt]:
     """List the statements that change weights by their gradients, not those of an optimizer of the program's own."""
     for node in list_blocks(tree) if tree is not None else ():
         name = node.name if isinstance(node, ast.FunctionDef) else function
         if isinstance(node, (ast.Assign, ast.AugAssign)) and name != "step" and _updates_weight(node):
             yield node
-        yield from _list_updates(node, name)
+        yield from _iter_updates(node, name)
 
 
 def _updates_weight(node: Union[ast.Assign, ast.AugAssign]) -> bool:
@@ -237,7 +237,7 @@ def _updates_weight(node: Union[ast.Assign, ast.AugAssign]) -> bool:
     return target.endswith(".data") and _reads_gradient([node.value])
 
 
-def find_loss_outside_forward(reading: Reading) -> Iterator[Finding]:
+def iter_loss_outside_forward(reading: Reading) -> Iterator[Finding]:
     """L001: the loss that is differentiated is computed behind the call of the model."""
     seen: Set[Place] = set()
     for backward in filter(reading.concerns_port, reading.backward_calls):

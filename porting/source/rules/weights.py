@@ -14,15 +14,15 @@ from porting.source.rules.names import is_in_place, name_last, write_dotted
 from porting.source.rules.reading import Reading
 
 __all__ = [
-    "find_hidden_parts",
-    "find_reassigned_state",
+    "iter_hidden_parts",
+    "iter_reassigned_state",
 ]
 
 
-def find_reassigned_state(reading: Reading) -> Iterator[Finding]:
+def iter_reassigned_state(reading: Reading) -> Iterator[Finding]:
     """C006: `forward` changes a weight, or assigns a new tensor to a buffer, which only some ports can copy."""
-    buffers = _list_buffers(reading) if reading.is_of_poptorch else set()
-    weights = [*list_changed(reading), *_list_set(reading)]
+    buffers = _collect_buffers(reading) if reading.is_of_poptorch else set()
+    weights = [*iter_changed(reading), *_iter_set(reading)]
     assigned = []
     for statement in reading.facts.statements:
         name = _find_own_attribute(statement.node)
@@ -39,8 +39,8 @@ def find_reassigned_state(reading: Reading) -> Iterator[Finding]:
 _NEW_WEIGHT = "compute with a new tensor: `torch.nn.functional.linear(x, f(self.weight))`"
 
 
-def _list_buffers(reading: Reading) -> Set[Tuple[str, object]]:
-    """List the registered buffers, each with its class."""
+def _collect_buffers(reading: Reading) -> Set[Tuple[str, object]]:
+    """Collect the registered buffers, each with its class."""
     return {
         (call.where.function.rpartition(".")[0], call.node.args[0].value)
         for call in reading.facts.list_methods("register_buffer")
@@ -48,7 +48,7 @@ def _list_buffers(reading: Reading) -> Set[Tuple[str, object]]:
     }
 
 
-def _list_set(reading: Reading) -> Iterator[Tuple[Place, Where]]:
+def _iter_set(reading: Reading) -> Iterator[Tuple[Place, Where]]:
     """List where `setattr` gives a module a tensor."""
     for call in reading.facts.calls:
         if call.name == "builtins.setattr" and len(call.arguments) > 2 and len(call.node.args) > 2:
@@ -90,9 +90,9 @@ def is_of_loop(where: Where) -> bool:
 _OF_OTHERS = re.compile(r"\.(step|\w*(init|reset)\w*|\w*(normal|uniform)_)$")
 
 
-def list_changed(reading: Reading) -> Iterator[Tuple[Place, Where]]:
+def iter_changed(reading: Reading) -> Iterator[Tuple[Place, Where]]:
     """List where weights are changed in place, or get other memory; not where they are averaged with others."""
-    averaged = {(place.file, place.line) for place, _where in list_averaged(reading)}
+    averaged = {(place.file, place.line) for place, _where in iter_averaged(reading)}
     for call in reading.facts.calls:
         fills = call.name.startswith("torch.nn.init.")
         objects = call.given if fills else call.receiver if is_in_place(call) else ()
@@ -108,7 +108,7 @@ def _is_written(read: Statement) -> bool:
     return read.asks == "data" and isinstance(getattr(read.node, "ctx", None), ast.Store)
 
 
-def list_averaged(reading: Reading) -> Iterator[Tuple[Place, Where]]:
+def iter_averaged(reading: Reading) -> Iterator[Tuple[Place, Where]]:
     """List where weights are changed by other weights, as for a moving average."""
     for call in reading.facts.calls:
         if is_in_place(call) and any(map(is_weight, call.given)):
@@ -129,7 +129,7 @@ def drops_gradient(node: ast.AST) -> bool:
 # -------------------------------------------------------------------------------- parts
 
 
-def find_hidden_parts(reading: Reading) -> Iterator[Finding]:
+def iter_hidden_parts(reading: Reading) -> Iterator[Finding]:
     """C003: a module keeps modules with weights in a plain list or dictionary."""
     registered = {
         one

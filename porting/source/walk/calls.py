@@ -10,8 +10,8 @@ from porting.source.library import (
     NAMES,
     TENSOR_KINDS,
     find_asking,
-    find_result_kinds,
     is_known_library,
+    list_result_kinds,
 )
 from porting.source.walk.attributes import bind_function, find_in_class, read_attribute
 from porting.source.walk.functions import Arguments, call_function, call_method_of, find_instance, instantiate_class
@@ -204,7 +204,7 @@ def _describe_argument(walk: Walk, value: Value, node: ast.Call) -> ProgramObjec
     for item in value:
         if isinstance(item, Partial):
             objects += _describe_argument(walk, item.function, node)
-        elif isinstance(item, External) and find_result_kinds(item.name)[:1] == (Kind.LOSS,):
+        elif isinstance(item, External) and list_result_kinds(item.name)[:1] == (Kind.LOSS,):
             objects += (_make_criterion(walk, item.name, node),)
         elif isinstance(item, Function) and is_loss_name(getattr(item.node, "name", "")):
             objects += (_make_criterion(walk, item.name, node),)

@@ -13,7 +13,7 @@ from porting.source.walk.calls import evaluate_call
 from porting.source.walk.functions import Arguments, call_function, evaluate_defaults
 from porting.source.walk.host_reads import ask_truth, evaluate_choice, is_mask, record_read
 from porting.source.walk.iteration import find_element, index_value
-from porting.source.walk.loops import find_loop_over_batches
+from porting.source.walk.loops import list_loops_over_batches
 from porting.source.walk.values import (
     ANY,
     UNKNOWN,
@@ -217,7 +217,7 @@ def _evaluate_comprehension(walk: Walk, node: _Comprehension) -> Value:
 def _enter_generators(walk: Walk, node: _Comprehension) -> None:
     for generator in node.generators:
         value = walk.evaluate(generator.iter)
-        walk.loops = (*walk.loops, *find_loop_over_batches(walk, node, value))
+        walk.loops = (*walk.loops, *list_loops_over_batches(walk, node, value))
         assign(walk, generator.target, find_element(walk, value, generator.iter), generator.iter)
         for test in generator.ifs:
             ask_truth(walk, test)

@@ -18,7 +18,7 @@ def execute_import(walk: Walk, node: ast.Import) -> None:
     """Walk `import a.b as c`."""
     for alias in node.names:
         _record_import(walk, node, alias.name)
-        modules = walk.project.find_modules(alias.name, walk.frame.module)
+        modules = walk.project.resolve_import(alias.name, walk.frame.module)
         root = alias.name.partition(".")[0]
         value: Value = (External(alias.name if alias.asname else root),)
         if modules:
@@ -31,7 +31,7 @@ def execute_import(walk: Walk, node: ast.Import) -> None:
 def execute_import_from(walk: Walk, node: ast.ImportFrom) -> None:
     """Walk `from a import b as c`, `from . import b` and `from a import *`."""
     name = node.module or ""
-    modules = walk.project.find_modules(name, walk.frame.module, node.level)
+    modules = walk.project.resolve_import(name, walk.frame.module, node.level)
     module = modules[-1] if modules else None
     _record_import(walk, node, "." * node.level + name)
     _give_chain(walk, modules)
@@ -49,7 +49,7 @@ def execute_import_from(walk: Walk, node: ast.ImportFrom) -> None:
 def import_by_name(walk: Walk, name: str) -> Value:
     """Give the module that `importlib.import_module(name)` returns; a name that starts with dots is relative."""
     stem = name.lstrip(".")
-    modules = walk.project.find_modules(stem, walk.frame.module, len(name) - len(stem))
+    modules = walk.project.resolve_import(stem, walk.frame.module, len(name) - len(stem))
     if modules:
         return _give_chain(walk, modules)[-1]
     return (External(stem),) if stem == name else UNKNOWN
@@ -79,7 +79,7 @@ def _find_name(walk: Walk, module: Optional[Module], name: str) -> Optional[Valu
         return None
     value = walk.store.read(walk.globals[module], name)
     if value is None and module.folders:
-        inner = walk.project.find_modules(name, module, 1)
+        inner = walk.project.resolve_import(name, module, 1)
         value = _give_chain(walk, [module, *inner])[-1] if inner else None
     return value
 

@@ -12,9 +12,9 @@ from porting.source.library import (
     PASSING,
     SEQUENCES,
     TENSOR_KINDS,
-    find_result_kinds,
     is_host_name,
     is_known_library,
+    list_result_kinds,
     read_name_rows,
 )
 from porting.source.walk.attributes import read_attribute
@@ -54,7 +54,7 @@ def call_library(walk: Walk, name: str, arguments: Arguments, node: ast.Call, ca
         return arguments.values[number] if -1 < number < len(arguments.values) else _get_keyword(arguments, "iterable")
     if name in SEQUENCES:
         return _make_sequence(walk, name, arguments, node, call)
-    kinds = find_result_kinds(name)
+    kinds = list_result_kinds(name)
     if len(kinds) > 1:
         return _make_several(walk, name, kinds, arguments, node, call)
     if kinds:

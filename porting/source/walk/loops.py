@@ -16,7 +16,7 @@ from porting.source.walk.store import Writes
 from porting.source.walk.values import Value, list_program_objects
 from porting.source.walk.walk import Flow, Walk
 
-__all__ = ["execute_for", "execute_while", "find_loop_over_batches", "leave_loop"]
+__all__ = ["execute_for", "execute_while", "leave_loop", "list_loops_over_batches"]
 
 _OF_MODELS = (Kind.MODULE, Kind.PARAMETERS, Kind.OPTIMIZER, Kind.STATE)
 _BATCHES = (Kind.LOADER, Kind.PORT_LOADER, Kind.DATASET, Kind.BATCH)
@@ -50,8 +50,8 @@ def execute_while(walk: Walk, node: ast.While) -> None:
     walk.run(node.orelse)
 
 
-def find_loop_over_batches(walk: Walk, node: ast.expr, value: Value) -> List[Loop]:
-    """Find the loop that a comprehension is, if it goes through batches."""
+def list_loops_over_batches(walk: Walk, node: ast.expr, value: Value) -> List[Loop]:
+    """List the loop that a comprehension is, if it goes through batches."""
     objects = list_sources(value)
     is_over_batches = any(one.kind in _BATCHES for one in objects)
     return [_make_loop(walk, node, objects, LoopKind.BATCHES)] if is_over_batches else []
@@ -111,7 +111,7 @@ def _find_kind(node: Union[ast.For, ast.AsyncFor, ast.While], objects: ProgramOb
         return LoopKind.BATCHES
     if objects and all(one.kind in _OF_MODELS for one in objects):
         return LoopKind.OTHER
-    names = list(_list_names(node))
+    names = list(_iter_names(node))
     if any(_EPOCH.fullmatch(name) for name in names):
         return LoopKind.EPOCHS
     if any(_steps_in(statement) for statement in _go_through_own(node.body)):
@@ -119,7 +119,7 @@ def _find_kind(node: Union[ast.For, ast.AsyncFor, ast.While], objects: ProgramOb
     return LoopKind.BATCHES if any(_STEP.fullmatch(name) for name in names) else LoopKind.OTHER
 
 
-def _list_names(node: Union[ast.For, ast.AsyncFor, ast.While]) -> Iterator[str]:
+def _iter_names(node: Union[ast.For, ast.AsyncFor, ast.While]) -> Iterator[str]:
     heads = [node.test] if isinstance(node, ast.While) else [node.target, node.iter]
     for head in heads:
         for part in list_nodes(head):

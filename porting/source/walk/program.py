@@ -97,7 +97,7 @@ def _walk_unimported(walk: Walk) -> None:
 
 def _walk_uncalled(walk: Walk) -> None:
     """Walk functions that nothing has called: first those that nothing mentions, which others may be called by."""
-    mentioned = _list_mentioned(walk.project)
+    mentioned = _collect_mentioned(walk.project)
     _walk_rest(walk, lambda function: _is_root(function, mentioned))
     _walk_rest(walk, lambda function: True)
 
@@ -113,8 +113,8 @@ def _walk_rest(walk: Walk, is_wanted: Callable[[Function], bool]) -> None:
             _walk_alone(walk, function)
 
 
-def _list_mentioned(project: Project) -> Set[str]:
-    """List the words that the project's text has elsewhere than where they are defined."""
+def _collect_mentioned(project: Project) -> Set[str]:
+    """Collect the words that the project's text has elsewhere than where they are defined."""
     return set().union(*(_WORD.findall(_DEFINED.sub(" ", unit.text)) for unit in project.units))
 
 

@@ -13,7 +13,7 @@ from porting.torch_insides.modules import LOSSES
 from porting.verify.certificate import Location
 from porting.verify.fault_location.cases import Case
 from porting.verify.fault_location.evidence import Evidence, find_module
-from porting.verify.fault_location.hypotheses import explain, list_causes
+from porting.verify.fault_location.hypotheses import explain, iter_causes
 from porting.verify.fault_location.reproduction import reproduce_fault, reproduce_module
 from porting.verify.fault_location.setting_differences import SettingDifference
 from porting.verify.fault_location.trace_comparison import (
@@ -58,7 +58,7 @@ def _join_words(*words: str) -> str:
     return "; ".join(filter(None, words))
 
 
-def _list_words(differences: Sequence[SettingDifference]) -> str:
+def _join_differences(differences: Sequence[SettingDifference]) -> str:
     more = [f"{len(differences) - 4} more"] if len(differences) > 4 else []
     return "; ".join([*map(str, differences[:4]), *more])
 
@@ -106,7 +106,7 @@ def _explain_value(fault: ValueFault, path: str, evidence: Evidence) -> str:
         owner = differences[0].owner or ROOT
         kind = type(find_module(owner, evidence.plain.model)).__name__
         name = "the loss" if path in (LOSS, "") else f"`{evidence.name_module(owner)}` ({kind})"
-        words.append(f"{name} has other settings: {_list_words(differences)}")
+        words.append(f"{name} has other settings: {_join_differences(differences)}")
     if not differences or any(item.name in ("forward", "loss") for item in differences):
         words.append(explain("structure", case))
     return _join_words(*words) or explain("operator", case)
@@ -123,7 +123,7 @@ def _explain_losses(evidence: Evidence) -> Sequence[str]:
         return ()
     losses = [{"loss": torch.tensor(side, dtype=torch.float64)} for side in (plain, ported)]
     case = Case(losses[0], losses[1], ["loss"], evidence, tolerance=1e-4)
-    labels, samples = list(list_causes("labels", case)), list(list_causes("samples", case))
+    labels, samples = list(iter_causes("labels", case)), list(iter_causes("samples", case))
     words = ", or ".join([*labels, *samples]) or explain("loss", replace(case, tolerance=1e-3))
     return words, "data" if samples and not labels else "loss"
 
@@ -136,7 +136,7 @@ def find_loss_fault(evidence: Evidence) -> Optional[Location]:
     words, phase = explained
     is_output = not words and "output" in evidence.first.kind
     around = evidence.unknown if evidence.unknown or evidence.handed else _AROUND
-    cause = _join_words(_list_words(evidence.loss), words, evidence.handed, around)
+    cause = _join_words(_join_differences(evidence.loss), words, evidence.handed, around)
     return evidence.locate("forward" if is_output else phase, LOSS, cause=cause)
 
 
@@ -216,7 +216,7 @@ def _find_backward_operator(wrong: Sequence[str], evidence: Evidence) -> Optiona
         place = f" at {extra.origin.place}" if extra.origin.place is not None else ""
         effect = ", which cuts the graph: no gradient goes through it" if extra.name == "aten.detach" else ""
         alone = f"only the port runs `{extra.name}`{place}{effect}"
-    cause = _join_words(words, alone, _list_words(evidence.list_settings(path)))
+    cause = _join_words(words, alone, _join_differences(evidence.list_settings(path)))
     return evidence.locate("backward", path or LOSS, operator=record.name, place=record.origin.place, cause=cause)
 
 
@@ -257,7 +257,7 @@ def find_buffer_fault(evidence: Evidence) -> Optional[Location]:
         "buffer",
         path,
         operator=name,
-        cause=_join_words(_list_words(evidence.list_settings(path)), cause),
+        cause=_join_words(_join_differences(evidence.list_settings(path)), cause),
         reproduction=reproduce_module(path, evidence, attribute=name.rpartition(".")[2]),
     )
 

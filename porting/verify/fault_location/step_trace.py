@@ -133,7 +133,7 @@ class MicroBatchTrace:
         """Keep the loss that the forward pass ends with."""
         self.loss, self._loss_number = loss.detach().clone(), self._made_by.get(_find_address(loss))
 
-    def list_used(self) -> Set[int]:
+    def collect_used(self) -> Set[int]:
         """Return the numbers of the operators that the loss depends on; of all where that is not known."""
         if self._loss_number is None:
             return set(range(len(self.values)))
