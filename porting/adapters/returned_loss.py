@@ -85,7 +85,7 @@ def refuse_second_loss(returned: Any, loss: torch.Tensor) -> None:
         return
     values = list(read_fields(returned).values() if is_record(returned) else returned)
     rivals = [place for place, value in enumerate(values) if value is not loss and _could_be_a_loss(value)]
-    sources = _find_sources(loss) if rivals else set()
+    sources = _collect_sources(loss) if rivals else set()
     rivals = [place for place in rivals if _find_origin(values[place]) not in sources]
     if not rivals:
         return
@@ -117,8 +117,8 @@ def _find_origin(value: torch.Tensor) -> Any:
     return value.grad_fn if node is None else node
 
 
-def _find_sources(loss: torch.Tensor) -> Set[Any]:
-    """Find everything that `loss` is computed from."""
+def _collect_sources(loss: torch.Tensor) -> Set[Any]:
+    """Collect everything that `loss` is computed from."""
     found = {_find_origin(loss)}
     waiting = list(found)
     while waiting:

@@ -22,7 +22,7 @@ __all__ = ["balanced_stages", "check_order", "mark_stages", "require_filled_pipe
 
 def require_modules(model: nn.Module, options: PortOptions) -> None:
     """Raise OptionError P007 if `options` name a module that `model` does not have."""
-    known = list(_list_modules(model))
+    known = list(_collect_modules(model))
     asked = {"stages": options.stages or (), "recompute": options.recompute, "serialize": options.serialize or ()}
     named = [(option, name) for option, names in asked.items() for name in names]
     for option, name in named:
@@ -36,7 +36,7 @@ def require_modules(model: nn.Module, options: PortOptions) -> None:
                 notes=() if near else f"its outermost modules are {outermost or 'none: it is a single module'}",
                 help=f"did you mean {near}?" if near else "use names as `model.named_modules()` gives them",
             )
-    _require_linear(_list_modules(model), options)
+    _require_linear(_collect_modules(model), options)
 
 
 def require_filled_pipeline(options: PortOptions) -> None:
@@ -85,7 +85,7 @@ def mark_stages(model: nn.Module, options: PortOptions, *, backend: ModuleType) 
     Raises OptionError: P007 for a name that `model` does not have, P002 for a module that begins a block by itself.
     """
     require_modules(model, options)
-    modules = _list_modules(model)
+    modules = _collect_modules(model)
     begun: List[str] = []
 
     def keep(_module: nn.Module, _args: object, output: Structure) -> Any:
@@ -146,10 +146,10 @@ def balanced_stages(model: nn.Module, num_ipus: int, *, within: str = "") -> Dic
         raise ValueError(f"{len(items)} modules in sequence cannot be {num_ipus} stages")
     sizes = [sum(p.numel() * p.element_size() for p in item.parameters()) for _name, item in items]
     prefix = f"{within}." if within else ""
-    return {f"{prefix}{items[first][0]}": ipu for ipu, first in enumerate(_find_even_cuts(sizes, num_ipus))}
+    return {f"{prefix}{items[first][0]}": ipu for ipu, first in enumerate(_list_even_cuts(sizes, num_ipus))}
 
 
-def _list_modules(model: nn.Module) -> Dict[str, nn.Module]:
+def _collect_modules(model: nn.Module) -> Dict[str, nn.Module]:
     """Return the modules inside `model` by all of their names: one that is shared has several."""
     return {name: module for name, module in model.named_modules(remove_duplicate=False) if name}
 
@@ -191,7 +191,7 @@ def _compute_in_parts(module: nn.Module, parts: int, backend: ModuleType) -> Ite
             module.forward = before
 
 
-def _find_even_cuts(sizes: Sequence[int], num_parts: int) -> List[int]:
+def _list_even_cuts(sizes: Sequence[int], num_parts: int) -> List[int]:
     """Return where each of `num_parts` runs of `sizes` begins so that the largest sum is the least possible."""
     # dynamic programming over (parts, items): the best of the first k items in p parts is the least, over the beginning
     # of the last part, of the larger of the best before it and its own sum

@@ -29,11 +29,11 @@ from .port import Port, PortFindings, list_modules_with_modes
 
 __all__ = [
     "check_memory",
+    "collect_cache_files",
     "compilation",
     "compile_checked",
     "destroy_left",
     "destroy_unseen",
-    "list_cache_files",
     "make_executor",
     "unwrap_model",
 ]
@@ -120,8 +120,8 @@ def compilation(port: Port, findings: PortFindings, *, keeps_modes: bool) -> Ite
         findings.defer(finding)
 
 
-def list_cache_files(options: PortOptions) -> Set[str]:
-    """List what is in the folder of executables, from which one tells what the vendor's compiler did."""
+def collect_cache_files(options: PortOptions) -> Set[str]:
+    """Collect what is in the folder of executables, from which one tells what the vendor's compiler did."""
     folder = options.cache_dir
     return set(os.listdir(folder)) if folder is not None and os.path.isdir(folder) else set()
 

@@ -126,14 +126,14 @@ class CompiledIn:
         names = {name for reads in self._reads.values() for name in reads}
         attributes += [
             ReachedValue(f"{kind.__name__}.{name}", vars(kind).get, name, vars(kind)[name])
-            for kind in _list_kinds(self._modules)
+            for kind in _collect_kinds(self._modules)
             for name in names & vars(kind).keys()
             if is_written(vars(kind)[name])
         ]
         reached = _list_reached(self._port, self._modules, objects)
         changed = {each.identity for each in self._before if not is_same(each.value, each.read())}
         noted = (item for reads in self._reads.values() for item in reads.items() if item[0] not in NOT_THE_USERS)
-        changed |= {identity for _name, read in noted for identity in read.list_changes()}
+        changed |= {identity for _name, read in noted for identity in read.iter_changes()}
         return [*attributes, *(each for each in reached if each.identity not in changed)]
 
     def _begin_shares(self) -> None:
@@ -195,7 +195,7 @@ def _list_reached(
     port: Port, modules: Sequence[Tuple[str, nn.Module]], objects: Sequence[Tuple[str, Any]]
 ) -> List[ReachedValue]:
     """List what is reached from `objects`, and from the functions that a call of the port runs."""
-    written = [kind for kind in _list_kinds(modules) if "forward" in vars(kind)]
+    written = [kind for kind in _collect_kinds(modules) if "forward" in vars(kind)]
     forwards = [
         ReachedValue(f"{kind.__name__}.forward", vars(kind).get, "forward", vars(kind)["forward"]) for kind in written
     ]
@@ -210,8 +210,8 @@ def _find_owner(value: ReachedValue) -> int:
     return id(getattr(value.get, "__self__", None))
 
 
-def _list_kinds(modules: Sequence[Tuple[str, nn.Module]]) -> Set[type]:
-    """List the classes of modules, and those that they inherit from."""
+def _collect_kinds(modules: Sequence[Tuple[str, nn.Module]]) -> Set[type]:
+    """Collect the classes of modules, and those that they inherit from."""
     return {base for kind in {type(module) for _prefix, module in modules} for base in kind.__mro__} - {nn.Module}
 
 

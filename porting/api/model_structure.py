@@ -164,7 +164,7 @@ class ModelStructure:
     def say_changes(self) -> None:
         """Look at everything, and say what is new."""
         found: Dict[str, List[str]] = {}
-        for what, name in self._list_changes():
+        for what, name in self._iter_changes():
             found.setdefault(what, []).append(name)
         for what, names in found.items():
             new = [name for name in names if (what, name) not in self._said]
@@ -173,7 +173,7 @@ class ModelStructure:
         # what is again as it was compiled may change again
         self._said = {(what, name) for what, names in found.items() for name in names}
 
-    def _list_changes(self) -> Iterator[Tuple[str, str]]:
+    def _iter_changes(self) -> Iterator[Tuple[str, str]]:
         """Yield what differs from the compiled model, and where."""
         for tensor in self._tensors:
             now = _read_tensor(tensor.name, tensor.tensor)
@@ -184,9 +184,9 @@ class ModelStructure:
         if _count_every_hook() != self._num_hooks:
             yield "a hook of all modules was added or removed", "torch.nn.modules.module"
         for module in self._modules:
-            yield from self._list_changes_of(module, self._read_module(module.prefix, module.module))
+            yield from self._iter_changes_of(module, self._read_module(module.prefix, module.module))
 
-    def _list_changes_of(self, before: _Module, now: _Module) -> Iterator[Tuple[str, str]]:
+    def _iter_changes_of(self, before: _Module, now: _Module) -> Iterator[Tuple[str, str]]:
         name = before.prefix[:-1] or type(before.module).__name__
         for kind, count in before.hooks.items():
             if now.hooks[kind] != count:

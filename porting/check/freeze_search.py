@@ -7,7 +7,7 @@ from typing import Any, Callable, List, Optional, Sequence, Tuple
 
 from torch import nn
 
-from ..api.frozen_checks import list_frozen_findings
+from ..api.frozen_checks import iter_frozen_findings
 from ..capture import StepGraph
 from ..capture.frozen_values import find_frozen_values
 from ..capture.second_run import without_trace
@@ -41,4 +41,4 @@ def list_frozen(
         # after another branch nothing can be compared
         if time.monotonic() < ends and not any(value.changes_operators for value in different):
             later = list_frozen(first, again[1:], modules, allowed=allowed, ends=ends)
-    return [*list_frozen_findings(different, dict(changes), tuple(allowed), modules), *later]
+    return [*iter_frozen_findings(different, dict(changes), tuple(allowed), modules), *later]
