@@ -34,7 +34,7 @@ class BatchLook:
         self._shapes: Set[str] = set()
         self._findings: Dict[str, Finding] = {}
 
-    def add(self, batch: Any) -> None:
+    def add(self, batch: object) -> None:
         """Take in one batch."""
         args, kwargs = make_call_arguments(batch)
         shape = str(BatchSignature(args, kwargs))
@@ -63,7 +63,7 @@ class BatchLook:
         return [f"labels and indices of {named} of the loader were not looked at: {limit}"] if first <= last else []
 
 
-def is_loader(value: Any) -> bool:
+def is_loader(value: object) -> bool:
     """Tell batches that come one after the other from one batch: tensors, or a tuple, list, dictionary or record."""
     is_batch = isinstance(value, (torch.Tensor, torch.nn.Module, tuple, list, Mapping, str)) or is_record(value)
     return isinstance(value, Iterable) and not is_batch and not flatten_tensors(value)

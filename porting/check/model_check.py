@@ -12,6 +12,7 @@ from torch import nn
 from .. import simulator
 from ..adapters import LossInForward, to_backend_optimizer
 from ..adapters.half_ranges import measure_step
+from ..adapters.loss_terms import Losses
 from ..adapters.stages import require_modules
 from ..analysis.half_precision import MeasuredModule, advise_loss_scaling, iter_range_faults
 from ..analysis.operator_support import collect_attention, iter_operator_faults
@@ -44,8 +45,8 @@ _MOST_DATA_SECONDS = 3.0
 
 def check(
     model: nn.Module,
-    loss: Any = None,
-    batch: Any = None,
+    loss: Optional[Losses] = None,
+    batch: object = None,
     *,
     optimizer: Optional[torch.optim.Optimizer] = None,
     loader: Optional[Iterable[Any]] = None,
@@ -132,7 +133,13 @@ class _Search:
     """One preflight at work; `looked_at` and `facts` are for its report."""
 
     def __init__(
-        self, forward: LossInForward, model: nn.Module, loss: Any, options: PortOptions, *, allowed: Sequence[str]
+        self,
+        forward: LossInForward,
+        model: nn.Module,
+        loss: Optional[Losses],
+        options: PortOptions,
+        *,
+        allowed: Sequence[str],
     ) -> None:
         self._forward, self._model, self._loss, self._options = forward, model, loss, options
         self._allowed = (*allowed, *(() if isinstance(options.frozen, str) else options.frozen))
@@ -223,7 +230,7 @@ def _list_optimizer_faults(optimizer: Optional[torch.optim.Optimizer], forward: 
     return [error.finding for error in found]
 
 
-def _list_modules(model: nn.Module, loss: Any) -> List[Tuple[str, nn.Module]]:
+def _list_modules(model: nn.Module, loss: object) -> List[Tuple[str, nn.Module]]:
     """List the modules whose attributes a run of `forward` may change, with their attributes' prefix."""
     found = list(collect_plain_modules(model).items())
     for name, item in (loss if isinstance(loss, Mapping) else {"": loss}).items():

@@ -11,7 +11,7 @@ import itertools
 import math
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from porting.api.batch import BatchSignature
 from porting.buckets import Buckets, choose_buckets
@@ -105,7 +105,7 @@ class ShapeCounter:
         self._batches: List[Shapes] = []
         self._signatures: List[str] = []
 
-    def add(self, batch: Any) -> int:
+    def add(self, batch: object) -> int:
         """Count a batch, arguments or a dictionary; return the rows of its first tensor that has any, or 0."""
         shapes = tuple(tuple(tensor.shape) for tensor in flatten_tensors(batch))
         self._batches.append(shapes)

@@ -87,7 +87,7 @@ class BackgroundTuning(Generic[_Found]):
         self._last_turn: Optional[float] = None
         self._end_process: Callable[[], Any] = lambda: None
 
-    def __deepcopy__(self, _memo: Any) -> BackgroundTuning[_Found]:
+    def __deepcopy__(self, _memo: object) -> BackgroundTuning[_Found]:
         # a copy of a training begins anew, and the process belongs to this one
         return BackgroundTuning(
             self._graph,

@@ -92,7 +92,7 @@ def join_changes(changes: Iterable[Change]) -> List[Change]:
     return found
 
 
-def format_value(value: Any, *, most: int = _MAX_TEXT) -> str:
+def format_value(value: object, *, most: int = _MAX_TEXT) -> str:
     """Write a value of the components for people, in `most` characters.
 
     >>> [format_value(value) for value in (0.1, [3, 3], {"dtype": "float16"}, {"%": 3}, None)]

@@ -114,16 +114,16 @@ class Manifest:
         return cls(**{name: values[name] for name in _FIELDS})
 
 
-def is_digest(value: Any) -> bool:
+def is_digest(value: object) -> bool:
     """Tell whether `value` is the name of an executable, or a checksum: 32 hexadecimal digits."""
     return isinstance(value, str) and _DIGEST.fullmatch(value) is not None
 
 
-def _is_texts(value: Any) -> bool:
+def _is_texts(value: object) -> bool:
     return isinstance(value, dict) and all(isinstance(item, str) for item in value.values())
 
 
-def _is_files(value: Any) -> bool:
+def _is_files(value: object) -> bool:
     """Tell whether files stay in their folder, on every system, and have a length and a checksum each."""
     if not isinstance(value, dict) or MANIFEST in value:
         return False

@@ -69,11 +69,11 @@ class ExecutableKey:
         return ExecutableKey({**self.components, "engine": settings}, self.opaque, known)
 
 
-def to_canonical_json(value: Any) -> bytes:
+def to_canonical_json(value: object) -> bytes:
     """Return plain values as JSON that is the same in every process, whatever the order of dictionaries."""
     return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
 
 
-def compute_digest(value: Any) -> str:
+def compute_digest(value: object) -> str:
     """Return the hash of plain values: that of a section, or of all sections' hashes, which names the executable."""
     return hashlib.sha256(to_canonical_json(value)).hexdigest()[:32]

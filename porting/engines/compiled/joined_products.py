@@ -178,7 +178,7 @@ def _is_sum(node: torch.fx.Node) -> bool:
     return one is not other and all(_is_alike(node.meta["val"], term) for term in (one, other))
 
 
-def _is_alike(value: torch.Tensor, node: Any) -> bool:
+def _is_alike(value: torch.Tensor, node: object) -> bool:
     other = node.meta.get("val") if isinstance(node, torch.fx.Node) else None
     return isinstance(other, torch.Tensor) and (other.shape, other.dtype) == (value.shape, value.dtype)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Callable, Optional, Protocol, Sequence
+from typing import Callable, Optional, Protocol, Sequence
 
 from ...capture import StepGraph
 from ...support.interleaved import Interval
@@ -73,11 +73,11 @@ class TunedEngine(CompilingEngine, Protocol):
         """
 
 
-def is_compiling(engine: Any) -> bool:
+def is_compiling(engine: object) -> bool:
     """Tell whether `engine` is a `CompilingEngine`."""
     return callable(getattr(engine, "compile", None)) and callable(getattr(engine, "load", None))
 
 
-def replays_most(engine: Any) -> bool:
+def replays_most(engine: object) -> bool:
     """Tell whether `engine` says of itself that it replays most of a step."""
     return bool(getattr(engine, "replays_most", False))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Iterator, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 from torch.fx.node import map_arg
@@ -56,7 +56,7 @@ def find_direct_call(node: torch.fx.Node) -> Call:
 _chosen: Dict[Any, Optional[int]] = {}
 
 
-def _describe_kind(value: Any) -> Any:
+def _describe_kind(value: object) -> Any:
     """Describe an argument by what bindings tell apart: types, lengths, and which tensors could pass for numbers."""
     if isinstance(value, torch.fx.Node):
         tensor = value.meta["val"]
@@ -107,7 +107,13 @@ class _CaughtCall(Exception):  # noqa: N818 - it is no error, it ends a trial
 class _Listener(OperatorMode):
     """Stops the first operator before anything happens."""
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Optional[Mapping[str, Any]] = None,
+    ) -> Any:
         raise _CaughtCall(func, args, kwargs or {})
 
 

@@ -300,7 +300,13 @@ class FloatingPointChecks(TorchDispatchMode):
     with minus infinity, are no exception.
     """
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Optional[Mapping[str, Any]] = None,
+    ) -> Any:
         """Run one operator and look at its result."""
         # Operands are looked at before the operator runs, which may overwrite them in place.
         name = func.overloadpacket.__name__

@@ -53,7 +53,7 @@ def list_candidates(graph: StepGraph, request: BuildRequest, *, engines: Mapping
     return list(dict.fromkeys(found))
 
 
-def _list_choices(name: str, engine: Any, graph: StepGraph, request: BuildRequest) -> List[Choice]:
+def _list_choices(name: str, engine: object, graph: StepGraph, request: BuildRequest) -> List[Choice]:
     """Return the choices that an engine offers; one that lists none has a single one."""
     if not hasattr(engine, "list_choices"):
         return [Choice(name)]

@@ -178,7 +178,7 @@ def _has_order(value: Any) -> bool:
     return is_float and value.is_contiguous(memory_format=torch.channels_last)
 
 
-def _get_value(argument: Any) -> Any:
+def _get_value(argument: object) -> Any:
     return argument.meta.get("val") if isinstance(argument, torch.fx.Node) else None
 
 

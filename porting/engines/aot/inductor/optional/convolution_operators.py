@@ -167,7 +167,7 @@ class _Shaped:
         self.shape = value.get_size()
 
 
-def _is_tensor(value: Any) -> bool:
+def _is_tensor(value: object) -> bool:
     return hasattr(value, "get_size")
 
 

@@ -88,7 +88,7 @@ def _read_product(node: torch.fx.Node) -> Optional[Product]:
     return Product(tuple(one.shape), one.stride(), tuple(other.shape), other.stride(), bias is not None)
 
 
-def _get_value(argument: Any) -> Any:
+def _get_value(argument: object) -> Any:
     return argument.meta.get("val") if isinstance(argument, torch.fx.Node) else None
 
 
@@ -171,7 +171,7 @@ def _install_lowering() -> None:
         made = kernel(layout=layout, inputs=inputs, constant_args=constants)
         return TensorBox.create(create_output_node(made))
 
-    def lower_sum(left: Any, other: Any, right: Any, bias: Any, attr: str) -> Any:
+    def lower_sum(left: object, other: object, right: object, bias: object, attr: str) -> Any:
         """Leave the sum, or difference, of a product and another value to a fused loop."""
         joined = {"add": aten.add.Tensor, "sub": aten.sub.Tensor}[attr]
         return lowerings[joined](lower(left, right, bias, "none", [], ""), other)
