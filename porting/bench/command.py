@@ -1,4 +1,7 @@
-"""`porting bench`: trains targets in plain eager PyTorch and ported, in turns, and says what compiling is worth."""
+"""Run `porting bench`, which trains targets in plain eager PyTorch and ported, in turns.
+
+It says what compiling is worth.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The coverage of a report: what of a program was read, and what was left out."""
+"""Say what of a program a preflight has read, and what it left out.
+
+A report without findings is worth as much as this says.
+"""
 
 from __future__ import annotations
 

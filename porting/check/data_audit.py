@@ -1,4 +1,7 @@
-"""`audit_data`: one epoch of the user's loader held against what a static graph takes, as figures and as findings."""
+"""Hold one epoch of the user's loader against what a static graph takes.
+
+A preflight of a loader gives its figures and findings; `audit_data` gives them alone.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The search for frozen values: captures of a step in several states of the model, on several batches, are compared."""
+"""Compare captures of a step in several states of the model, on several batches, to find frozen values."""
 
 from __future__ import annotations
 

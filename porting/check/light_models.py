@@ -1,4 +1,4 @@
-"""Models without weights: what a user's function builds has shapes and types, but large tensors have no memory.
+"""Build a user's model without memory for its weights, so that it has shapes and types alone.
 
 A preflight looks at shapes alone, and a model of 10^9 parameters takes minutes and gigabytes to fill with random
 numbers. Small tensors stay real, because programs read numbers from them: `torch.linspace(0, 0.1, 12).tolist()`.

@@ -1,4 +1,7 @@
-"""`check`: one model, its loss and a batch are looked at for everything that stands between them and an IPU."""
+"""Look at one model, its loss and a batch for everything that stands between them and an IPU.
+
+`porting.check` is this function, and `porting check` runs it on what a program makes.
+"""
 
 from __future__ import annotations
 

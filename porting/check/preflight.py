@@ -1,4 +1,7 @@
-"""A preflight put together: what rules say of the sources and captures of a step, and what of it is to be told."""
+"""Put a preflight together, of what rules say of the sources and of captures of a step.
+
+It decides what of both is told; `porting check` runs it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The report of a preflight: its findings in order, what was looked at, and all of it as text and as plain data."""
+"""Show what a preflight has found, as text and as plain data, with what it looked at.
+
+`porting.Report` is the class.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One executable on disk: a folder with its programs, and a manifest that says what they are and how long each file is.
+"""Read and write one executable on disk, a folder with its programs and a manifest that describes them.
 
 Everything read here may be damaged, cut off, of another version, or made up by somebody: it is checked before use, and
 the only error is `DamagedEntryError`.

@@ -1,4 +1,7 @@
-"""The identity of an executable: everything that its programs depend on, and the hash of that."""
+"""Describe everything that the programs of an executable depend on, and compute the hash of that.
+
+Keys and explanations are made of it.
+"""
 
 from __future__ import annotations
 

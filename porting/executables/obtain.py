@@ -1,4 +1,4 @@
-"""The executable of a step: from the store if it has one, else compiled or chosen by measuring, else replay.
+"""Obtain the executable of a step from the store, else by compiling or measuring, else by replay.
 
 Whatever goes wrong on the way (a compiler that fails, a folder that cannot be used, a damaged file, a program that
 computes something else) ends in replay, which needs none of it, and in a finding that says so.

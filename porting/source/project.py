@@ -1,4 +1,7 @@
-"""A user's program as modules: which file an import means, and which files are programs of their own."""
+"""Find which file of a user's program an import means, and which files are programs of their own.
+
+The walk follows imports by it.
+"""
 
 from __future__ import annotations
 

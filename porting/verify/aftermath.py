@@ -1,4 +1,7 @@
-"""After the training: evaluation that changes nothing, weights that load into plain PyTorch, and a resumed training."""
+"""Compare what follows a training: an evaluation, weights in plain PyTorch, and a resumed training.
+
+`verify` asks for it once the steps agree.
+"""
 
 from __future__ import annotations
 

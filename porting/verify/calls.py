@@ -1,4 +1,4 @@
-"""The batches of a proof: every run is handed copies, so that no run's changes reach another one or the user.
+"""Hand each run of a proof copies of the batches, so that no run's changes reach another one or the user.
 
 A call of a port takes the rows of several batches. They are joined here from what torch's own loader gives, because a
 certificate proves what the port's loader makes of it.

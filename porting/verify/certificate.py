@@ -1,4 +1,7 @@
-"""The certificate of a port: what was compared, how far apart it was, how far rounding alone goes, and the verdict."""
+"""Say what a proof of a port compared, how far apart it was, and how far rounding alone goes.
+
+The verdict follows from these figures; `verify` returns it, and pages and files show it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The file form of certificates: plain data with a version and a checksum.
+"""Write certificates as plain data with a version and a checksum, and read them.
 
 A file whose checksum is not that of what it says was cut off or damaged, and is refused. Certificates are written and
 read here alone. What contradicts itself is refused, too: a verdict that its own kinds and curves do not support.

@@ -1,4 +1,7 @@
-"""`porting verify`: trains a program's model in plain PyTorch and ported, and writes a certificate of what it found."""
+"""Run `porting verify`, which trains a program's model in plain PyTorch and ported.
+
+It writes a certificate of what it found.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`compare_training`: two trainings of the user's, plain and ported, compared with a tolerance that is given.
+"""Compare two trainings of the user's, plain and ported, with a tolerance that is given.
 
 The runs, the records and the judgement are those of `verify`; what differs is that nothing is copied or repeated.
 """

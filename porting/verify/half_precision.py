@@ -1,4 +1,7 @@
-"""The verdict on half precision: what it cannot hold, the loss scale that fits, and whether it explains a distance."""
+"""Judge half precision by what it cannot hold, and by whether it explains a distance.
+
+A certificate names the loss scale that would fit.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The inputs of a proof: the plain training, the port of a copy, the batches of its calls and what samples they are."""
+"""Make the inputs of a proof: the plain training, the port of a copy, and the batches of its calls.
+
+It also tells which samples these are.
+"""
 
 from __future__ import annotations
 

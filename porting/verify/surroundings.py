@@ -1,4 +1,4 @@
-"""The surroundings of a proof: versions, device, threads and seeds, and hashes of model, weights, data and options.
+"""Describe the surroundings of a proof: versions, device, threads and seeds, and hashes of its parts.
 
 With them a reader can tell whether a run elsewhere was the same one, and what was different if it was not.
 """

@@ -1,4 +1,7 @@
-"""`verify`: proves that a port trains what plain PyTorch trains, with tolerances that are measured, not guessed."""
+"""Prove that a port trains what plain PyTorch trains, with tolerances that are measured.
+
+`porting verify` and the plug-in of pytest call this function.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs as shared libraries: what the engine `aot` does in the process that compiles.
+"""Compile programs to shared libraries, in the process that the engine `aot` starts for it.
 
 The changes to Inductor that need no program beforehand are tables here. Debug information would cost a second and make
 the library four times as large; the stacks of the traces that Inductor makes take a third of their time. One process

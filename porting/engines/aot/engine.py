@@ -1,4 +1,4 @@
-"""The engine `aot`: it compiles a step's programs into a folder, which is all that a later process needs to run them.
+"""Compile a step's programs into a folder, which is all that a later process needs to run them.
 
 In the folder: `call.json` (how a call uses the programs) and, for each role, `<role>.program` (what is compiled) and
 `<role>/` (what the compiler made of it).

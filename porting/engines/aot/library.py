@@ -1,4 +1,4 @@
-"""The engine `aot`: a program as a shared library, compiled in another process, loaded in milliseconds.
+"""Load a program that the engine `aot` has compiled, in milliseconds, and run it.
 
 Loading needs torch but neither Inductor nor a C++ compiler. A library may be moved and renamed with its folder. Its
 code takes the shapes, strides and dtypes of its arguments for granted, so that `LoadedLibrary` compares them before

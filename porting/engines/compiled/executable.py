@@ -1,4 +1,7 @@
-"""The executable of compiled programs: it binds them to a device's tensors, runs them, and gathers their results."""
+"""Bind compiled programs to a device's tensors, run them, and gather their results.
+
+The compiling engines return such an executable.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs written out: rows cut, runs of the graph, gradients added up, updates, results gathered."""
+"""Write out what a program does: rows cut, runs of the graph, gradients added up, updates and results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Reports of tuning: every candidate with its cost, its speed, and why it is out if it is."""
+"""Report on tuning: every candidate with its cost, its speed, and why it is out if it is.
+
+A port's report shows the table, and the cache keeps it.
+"""
 
 from __future__ import annotations
 

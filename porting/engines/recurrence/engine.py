@@ -1,4 +1,4 @@
-"""The engine `recurrence`: replay whose recurrent layers run in compiled loops over time, forward and backward.
+"""Replay a step with its recurrent layers in compiled loops over time, forward and backward.
 
 Torch computes a GRU or a plain RNN by a dozen operators in each step of time, which autograd keeps apart; and its
 products for a gradient are one in each step. Here the products with the input, and those that make the gradients of the

@@ -1,4 +1,4 @@
-"""Recurrent layers for autograd: the products of all steps as one, the steps themselves by compiled loops.
+"""Compute recurrent layers for autograd, the products of all steps as one and the steps by compiled loops.
 
 T = steps, B = rows of the batch, I = inputs, U = units, G = gates of a cell. What the loops leave is enough for the
 gradients of the weights, which are one product each over all steps.

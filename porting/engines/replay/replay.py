@@ -1,4 +1,7 @@
-"""The replay engine: the captured ATen graph run literally, differentiated by autograd, updated as torch would."""
+"""Run the captured graph literally: autograd differentiates it, and torch's arithmetic updates the weights.
+
+It is what any step falls back to.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`Contestant`: a candidate on its way through tuning, and which of them are worth a compiler's time."""
+"""Follow a candidate on its way through tuning, and choose which are worth a compiler's time.
+
+The tuner asks for them in waves.
+"""
 
 from __future__ import annotations
 

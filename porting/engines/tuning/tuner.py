@@ -1,4 +1,4 @@
-"""Tuning: candidates are compared with replay and measured beside each other; the fastest one wins.
+"""Compare candidates with replay and measure them beside each other; the fastest one wins.
 
 What needs no compiler is measured first. It predicts which programs can win; only those are compiled, the most
 promising one first, and what has been measured of it decides about the next. Candidates take turns, so that a busy

@@ -1,4 +1,7 @@
-"""`propose_fixes`: the files that findings would change, as texts before and after; writing them is another call."""
+"""Propose the texts of files as findings would change them; writing them is another call.
+
+`porting check --fix` writes them, and with `--diff` shows them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Annealed numbers: what a loop counts, and what is computed of it, is compiled into a step that reads it."""
+"""Find numbers that a loop counts, or computes of its counts, where a compiled step reads them.
+
+Such a step goes on with the first of them (C020).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Loops over batches: what goes from one to the next, what the host reads, what ends a loop, and slips in its lines."""
+"""Judge loops over batches by what goes from one to the next, what the host reads and what ends the loop.
+
+It finds slips in their lines as well.
+"""
 
 from __future__ import annotations
 

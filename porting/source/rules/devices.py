@@ -1,4 +1,7 @@
-"""Devices: what moves or wraps a model, what needs CUDA, and what joins processes for GPUs."""
+"""Judge what a program does with devices.
+
+What moves or wraps a model, asks for CUDA or joins processes for GPUs is not needed by a port.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Executors: which one a call goes through, with what, whether it was compiled before, and what comes back."""
+"""Judge the calls of ports by the executor that each goes through.
+
+A call has its arguments and its results, and the first one compiles.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What stands in `forward`: values that the host reads, shapes of the data, tensors of the wrong device, writes."""
+"""Judge what stands in `forward`, which is captured once.
+
+It finds values that the host reads, shapes of the data, tensors of the wrong device, and writes.
+"""
 
 from __future__ import annotations
 

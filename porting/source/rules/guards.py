@@ -1,4 +1,7 @@
-"""Conditions around a fact: whether they say that no port runs there, or that one of several processes does it."""
+"""Tell whether the conditions around a fact say that no port runs there, or only one of several processes.
+
+Most rules ask it before they speak.
+"""
 
 from __future__ import annotations
 

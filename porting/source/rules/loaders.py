@@ -1,4 +1,4 @@
-"""Loaders and what they load: the last batch, workers, lengths, and who deals out the data."""
+"""Judge loaders by what they give: the last batch, workers, lengths, and who deals out the data."""
 
 from __future__ import annotations
 

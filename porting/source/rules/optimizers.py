@@ -1,4 +1,4 @@
-"""Optimizers and schedules: which ones the device has, which one it was given, and what it hears of learning rates."""
+"""Judge optimizers and schedules by what the device has, what it was given, and what it hears of rates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Paths through a function: which names have a value where, under conditions that do not contradict each other."""
+"""Follow the paths through a function to the names that have a value on each.
+
+Conditions that contradict each other are on no path; the rules of executors ask it.
+"""
 
 from __future__ import annotations
 

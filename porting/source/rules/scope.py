@@ -1,4 +1,7 @@
-"""Scopes of rules: which programs a rule judges, and where in them; a rule says it once, and the runner applies it."""
+"""Say which programs a rule judges, and where in them.
+
+A rule says it once, and the runner applies it.
+"""
 
 from __future__ import annotations
 

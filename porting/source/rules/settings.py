@@ -1,4 +1,4 @@
-"""Imports, options and settings: what is asked for and not there, or there and not applied."""
+"""Judge imports, options and settings that are asked for and not there, or there and not applied."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Files that a training writes: checkpoints of what cannot be kept, and files that every process writes."""
+"""Judge the files that a training writes.
+
+A checkpoint may hold what cannot be kept, and several processes may write the same file.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Assignments: to names, attributes, elements and several at once; a value that nothing tells is guessed."""
+"""Assign values to names, attributes and elements, or to several at once.
+
+A value that nothing tells is guessed from the name.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attributes of values: of instances and classes of the program's, of modules, and of other program objects."""
+"""Read the attributes of values, of the program's own instances and classes and of other program objects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Calls: what is called, on what, with what; each is a fact, and what it returns is worked out by what is called."""
+"""Work out what is called, on what and with what, and make a fact of each call.
+
+What a call returns is worked out by what is called.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Expressions: what each may be, by its syntax."""
+"""Work out what each expression may be, by its syntax.
+
+The dispatch of a walk leads here.
+"""
 
 from __future__ import annotations
 

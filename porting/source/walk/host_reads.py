@@ -1,4 +1,7 @@
-"""Values that Python asks for: each place where a tensor would have to say a truth, a number or a text is recorded."""
+"""Record where Python would ask a tensor for a truth, a number or a text.
+
+The rules of `forward` and of loops read these places.
+"""
 
 from __future__ import annotations
 

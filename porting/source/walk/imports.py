@@ -1,4 +1,7 @@
-"""Imports: modules of the program are walked when they are first imported, others are names of libraries."""
+"""Walk the modules of a program when they are first imported, and name libraries.
+
+Nothing of a library is walked.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The elements of values: those that come out when a value is gone through, indexed or unpacked."""
+"""Work out the elements of a value that is gone through, indexed or unpacked.
+
+Loops and assignments use it.
+"""
 
 from __future__ import annotations
 

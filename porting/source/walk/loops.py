@@ -1,4 +1,7 @@
-"""Loops: what they go through, and their bodies, once more where a round reads what the round before has left."""
+"""Walk loops, and once more where a round reads what the round before has left.
+
+What a loop goes through tells its kind, for rules.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The walk through whole programs: their modules, then what stands under main guards, then what nothing calls."""
+"""Walk through whole programs, their modules first, then what stands under main guards, then what nothing calls.
+
+The facts of a preflight come from here.
+"""
 
 from __future__ import annotations
 

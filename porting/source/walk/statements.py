@@ -1,4 +1,7 @@
-"""Statements: what each does to the variables, and the facts that rules want of it."""
+"""Do what each statement does to the variables, and make the facts that rules want of it.
+
+The dispatch of a walk leads here.
+"""
 
 from __future__ import annotations
 

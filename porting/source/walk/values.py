@@ -1,4 +1,7 @@
-"""Values of a walk: all that a variable may be: objects, functions, classes, names of libraries, constants."""
+"""Describe what a variable of a walk may be.
+
+It may be objects, functions, classes, names of libraries and constants, or several of them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The table of hypotheses: the phase that a cause changes, what tells it from the evidence, and how it is said."""
+"""List the causes that a fault may have: the phase that each changes, and what tells it from the evidence.
+
+`location` says those that explain a case.
+"""
 
 from __future__ import annotations
 

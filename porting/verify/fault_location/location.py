@@ -1,4 +1,7 @@
-"""`locate_fault`: where a port first differs from plain PyTorch: pass, module, operator and line, and why."""
+"""Say where a port first differs from plain PyTorch: the pass, module, operator and line, and why.
+
+A proof that fails asks for it.
+"""
 
 from __future__ import annotations
 

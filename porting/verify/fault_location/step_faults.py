@@ -1,4 +1,7 @@
-"""The search of a step: the first operator that differs, the loss, the gradients, the buffers, or the update."""
+"""Search a step for the first operator that differs, or for its loss, gradients, buffers or update.
+
+`location` goes through these in the order of a step.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The library of a program: kernels and what calls them are compiled at once, with a runtime of a few functions.
+"""Build kernels and what calls them at once, with a runtime of a few functions.
 
 Torch compiles the two one after the other, and with what calls the kernels its runtime, which loads constants, folds
 them and shares models between threads. `runtime.h` does what a program of this package needs. Kernels of many lines are
