@@ -12,11 +12,6 @@ TO_BE_RENAMED: Dict[str, Set[str]] = {
         find_remedies find_written_nodes
         """.split()
     ),
-    "diagnostics": set(
-        """
-        list_names
-        """.split()
-    ),
     "executables": set(
         """
         _find_other_changes _list_arguments _list_lines _list_new _list_references _list_sizes _list_sources

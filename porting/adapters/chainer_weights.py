@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from porting.adapters.checkpoints import make_foreign_error
-from porting.diagnostics import list_names, take_first_line
+from porting.diagnostics import join_names, take_first_line
 from porting.support.data_files import make_file_error, require_file
 from porting.torch_insides.modules import BATCH_NORMS
 
@@ -71,7 +71,7 @@ def load_chainer_npz(
     for name, source in copies.sources.items():
         parts = [arrays[entry] for entry in source.entries]
         if any(part is None for part in parts):
-            entries = list_names(entry for entry, part in zip(source.entries, parts) if part is None)
+            entries = join_names(entry for entry, part in zip(source.entries, parts) if part is None)
             problems.append(f"{entries} has no value: the link was saved before its first batch")
             continue
         values[name] = source.convert(*parts)

@@ -9,7 +9,7 @@ from typing import Any, Callable, Optional, Set, Tuple
 from torch import nn
 
 from porting.adapters.labels import IGNORE_LABEL
-from porting.diagnostics import BatchError, Finding, Severity, caller_place, list_names
+from porting.diagnostics import BatchError, Finding, Severity, caller_place, join_names
 from porting.options import PortOptions
 from porting.torch_insides.modules import NORMS_WITH_STATE
 
@@ -78,7 +78,7 @@ def note_batchnorm(model: nn.Module) -> Optional[Finding]:
         return None
     return Finding(
         "B008",
-        f"padded samples enter the batch statistics of {list_names(names, most=3)}",
+        f"padded samples enter the batch statistics of {join_names(names, most=3)}",
         place=caller_place(),
         notes="the padding repeats sample 0: the loss ignores it, a mean over the batch does not",
         help=(
@@ -107,7 +107,7 @@ def note_statistics_of_one_replica(model: nn.Module, options: PortOptions) -> Tu
         place=caller_place(),
         label="this port",
         notes=(
-            f"{list_names(norms, most=1)}: each of the {options.replicas} replicas has statistics of its own "
+            f"{join_names(norms, most=1)}: each of the {options.replicas} replicas has statistics of its own "
             "micro-batches",
             "those of the first come to the host: into `state_dict()`, and to the port's inference",
         ),

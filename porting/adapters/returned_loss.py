@@ -8,7 +8,7 @@ from typing import Any, Mapping, Optional, Sequence, Set
 import torch
 
 from porting.adapters.labels import Key
-from porting.diagnostics import CaptureError, Place, PortingError, caller_place, list_names
+from porting.diagnostics import CaptureError, Place, PortingError, caller_place, join_names
 from porting.structure import Structure, field_names, is_record, read_fields, replace_item
 
 __all__ = ["find_loss", "make_scalar", "refuse_second_loss", "replace_loss"]
@@ -134,7 +134,7 @@ def _find_loss_key(returned: Any, loss_output: Optional[Key]) -> Any:
     if isinstance(returned, Mapping):
         key = _LOSS_NAME if loss_output is None else loss_output
         if key not in returned:
-            names = list_names(returned)
+            names = join_names(returned)
             raise _make_missing_error(f"no `{key}` among the keys {names} that it returns")
         return key
     fields = field_names(returned)

@@ -12,7 +12,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple
 import torch
 from torch import nn
 
-from porting.diagnostics import OptionError, list_names, take_first_line
+from porting.diagnostics import OptionError, join_names, take_first_line
 from porting.options import PortOptions
 from porting.structure import Structure, map_tensors
 from porting.torch_insides.modules import read_forward_pre_hooks
@@ -28,8 +28,8 @@ def require_modules(model: nn.Module, options: PortOptions) -> None:
     for option, name in named:
         if name not in known:
             inner = [other for other in known if other.endswith(f".{name}")]
-            near = list_names(difflib.get_close_matches(name, known, n=3) or inner[:3])
-            outermost = list_names([other for other in known if "." not in other][:8])
+            near = join_names(difflib.get_close_matches(name, known, n=3) or inner[:3])
+            outermost = join_names([other for other in known if "." not in other][:8])
             raise OptionError.at_caller(
                 "P007",
                 message=f"`{option}` names `{name}`, but the model has no such module",
@@ -116,7 +116,7 @@ def check_order(options: PortOptions, begun: Sequence[str]) -> None:
         raise OptionError.at_caller(
             "P009",
             message=f"`forward` does not call `{missing[0]}`, so that no stage begins there",
-            notes=f"it began: {list_names(begun) or 'none'}",
+            notes=f"it began: {join_names(begun) or 'none'}",
             help="name a module that is called itself: containers such as ModuleList are not, their items are",
         )
     called = list(dict.fromkeys(begun))
@@ -125,7 +125,7 @@ def check_order(options: PortOptions, begun: Sequence[str]) -> None:
         raise OptionError.at_caller(
             "P009",
             message="the model runs its stages in another order than `stages` lists them",
-            notes=(f"listed: {list_names(stages)}", f"begun: {list_names(begun)}"),
+            notes=(f"listed: {join_names(stages)}", f"begun: {join_names(begun)}"),
             help="list them as they run; a module that is called from two stages needs a stage of its own each time",
         )
 

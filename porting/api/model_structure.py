@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.jit import ScriptModule
 
-from ..diagnostics import list_names
+from ..diagnostics import join_names
 from ..host_tensors import host_tensors, list_held_buffers, read_registry
 from ..torch_insides.modes import DisableTorchFunctionSubclass
 from ..torch_insides.modules import (
@@ -169,7 +169,7 @@ class ModelStructure:
         for what, names in found.items():
             new = [name for name in names if (what, name) not in self._said]
             if new:
-                self._findings.say_it_is_compiled_in(f"{what} after the step was compiled ({list_names(new, most=1)})")
+                self._findings.say_it_is_compiled_in(f"{what} after the step was compiled ({join_names(new, most=1)})")
         # what is again as it was compiled may change again
         self._said = {(what, name) for what, names in found.items() for name in names}
 

@@ -11,7 +11,7 @@ import tokenize
 from dataclasses import dataclass
 from typing import Callable, Dict, Iterable, Iterator, List, Mapping, Sequence, Set, Tuple
 
-from porting.diagnostics import Finding, Place, find_code, list_names
+from porting.diagnostics import Finding, Place, find_code, join_names
 from porting.diagnostics.codes import suggest_names
 
 __all__ = ["Allowance", "divide_findings", "list_allowances"]
@@ -117,5 +117,5 @@ def _note_unused(allowance: Allowance) -> Finding:
     else:
         near = suggest_names(allowance.name)
         message = f"a comment allows {allowance.name!r}, which is no code or slug"
-        help = f"did you mean {list_names(near)}?" if near else "`porting explain --list` lists all"
+        help = f"did you mean {join_names(near)}?" if near else "`porting explain --list` lists all"
     return Finding("X006", message, place=allowance.place, label="allows nothing", help=help)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Collection, Dict, Iterator, List, Sequence, Tuple
 
-from porting.diagnostics import Finding, Place, list_names, say_number
+from porting.diagnostics import Finding, Place, join_names, say_number
 from porting.source.facts import Call, Facts, Kind
 from porting.source.project import Project
 
@@ -70,7 +70,7 @@ class Coverage:
         """What another way to ask would judge as well."""
         if not self.main_parts:
             return ()
-        places = list_names(self.main_parts, most=_MOST_NAMED, quote="")
+        places = join_names(self.main_parts, most=_MOST_NAMED, quote="")
         return (
             f"not judged, as an import does not run it: the `__main__` part at {places}; name the file to judge it",
         )
@@ -104,7 +104,7 @@ class Coverage:
         files = [f"`{file}`: {reason}" for file, reason in self.files]
         for noun, names in (("import", imports), ("call", calls), ("file", files)):
             if names:
-                yield f"{say_number(len(names), noun)} ({list_names(names, most=_MOST_NAMED, quote='')})"
+                yield f"{say_number(len(names), noun)} ({join_names(names, most=_MOST_NAMED, quote='')})"
         if self.num_entered < self.num_functions:
             yield f"{say_number(self.num_functions - self.num_entered, 'function')} of a program that is too large"
 

@@ -18,7 +18,7 @@ from tqdm.auto import tqdm
 
 from porting.adapters.sample_audit import SampleAudit, audit_samples
 from porting.check.shape_audit import ShapeAudit, ShapeCounter
-from porting.diagnostics import BatchError, Finding, Severity, align_columns, find_raising_frame, list_names, say_number
+from porting.diagnostics import BatchError, Finding, Severity, align_columns, find_raising_frame, join_names, say_number
 from porting.options import PortOptions
 from porting.structure import flatten_tensors
 
@@ -211,7 +211,7 @@ def _note_dropped(samples: SampleAudit, samples_per_call: int) -> Finding:
         f"{samples.num_dropped} of {samples.num_samples} samples ({share:.3g} %) are dropped in every epoch",
         notes=(
             f"one call takes {say_number(samples_per_call, 'sample')}",
-            f"the first that no call shows: {list_names(map(str, samples.dropped))}",
+            f"the first that no call shows: {join_names(map(str, samples.dropped))}",
         ),
         help=("pad the last batch: `FixedBatchDataset(dataset, batch_size=...)`", "or say `drop_last=True`"),
     )
@@ -222,7 +222,7 @@ def _note_repeated(samples: SampleAudit, loader: object) -> Finding:
     return Finding(
         "B031",
         f"{samples.num_repeated} samples of {samples.num_samples} are seen a second time in an epoch",
-        notes=(f"the order is that of `{kind}`", f"such as {list_names(map(str, samples.repeated))}"),
+        notes=(f"the order is that of `{kind}`", f"such as {join_names(map(str, samples.repeated))}"),
         help="pad instead, with a label that the loss ignores: `partition(FixedBatchDataset(dataset, batch_size=...))`",
     )
 

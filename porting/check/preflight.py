@@ -21,7 +21,7 @@ from porting.check.divided_programs import ProgramGroup, divide_programs
 from porting.check.report import Report
 from porting.check.selection import Selection
 from porting.check.training_on_import import find_training_on_import
-from porting.diagnostics import ExecutableError, Finding, Place, list_names, say_number
+from porting.diagnostics import ExecutableError, Finding, Place, join_names, say_number
 from porting.source.checks import check_source
 from porting.source.facts import Facts
 from porting.source.project import Project, read_programs
@@ -182,7 +182,7 @@ def _require_paths(paths: Sequence[str], project: Project) -> None:
     if not project.modules and not project.findings:
         raise ExecutableError.of(
             "E020",
-            message=f"there is no program in {list_names(paths)}: nothing was read",
+            message=f"there is no program in {join_names(paths)}: nothing was read",
             help="name a folder with scripts or notebooks",
         )
     for path in paths:

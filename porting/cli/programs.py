@@ -21,7 +21,7 @@ from torch import nn
 
 from porting.cli.part_places import collect_part_places
 from porting.cli.program_parts import LoadedProgram, read_parts
-from porting.diagnostics import ExecutableError, Place, PortingError, find_raising_frame, list_names
+from porting.diagnostics import ExecutableError, Place, PortingError, find_raising_frame, join_names
 from porting.support.wings import find_wing
 
 __all__ = ["LoadedProgram", "ProgramName", "is_reference_model", "load_program", "load_value"]
@@ -195,7 +195,7 @@ def _require_module(name: ProgramName) -> None:
         remedies = ["name a file instead, as in `folder/train.py:make`"]
         family = _find_family(name)
         if family is not None:
-            sizes = list_names(f"{name.source}:{size}" for size in family.VARIANTS)
+            sizes = join_names(f"{name.source}:{size}" for size in family.VARIANTS)
             remedies.insert(0, f"the reference models of that name are {sizes}")
         raise ExecutableError.of(
             "E020",

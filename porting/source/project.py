@@ -11,7 +11,7 @@ import sys
 from dataclasses import dataclass, field, replace
 from typing import Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple, Union
 
-from porting.diagnostics import Finding, list_names
+from porting.diagnostics import Finding, join_names
 from porting.source.files import Unit, list_sources, read_source
 from porting.source.imports import ImportedName, iter_imports
 from porting.source.library import NAMES, is_known_library
@@ -312,7 +312,7 @@ class Project:
         folders = [
             folder or os.curdir for searched in self._iter_searched(importer, wanted.level) for folder in searched
         ]
-        looked = list_names(dict.fromkeys(folders), most=_MOST_FOLDERS)
+        looked = join_names(dict.fromkeys(folders), most=_MOST_FOLDERS)
         return Finding(
             "X024",
             message=f"`{'.' * wanted.level}{name}` was not found, and what it holds was not read",

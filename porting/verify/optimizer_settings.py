@@ -7,7 +7,7 @@ from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple
 
 import torch
 
-from porting.diagnostics import list_names
+from porting.diagnostics import join_names
 from porting.verify.certificate import Measured
 
 __all__ = [
@@ -98,7 +98,7 @@ def compare_settings(plain: Settings, ported: Settings, step: int) -> Iterator[M
     """Compare what both optimizers trained each parameter with in a step; what all have alike is told once."""
     found = group_setting_differences(plain, ported)
     for (setting, ours, theirs), owners in found.items():
-        of = "" if len(owners) == len({**plain, **ported}) else f" of {list_names(owners, most=3)}"
+        of = "" if len(owners) == len({**plain, **ported}) else f" of {join_names(owners, most=3)}"
         text = f"{say_setting(theirs)} in the port, {say_setting(ours)} in plain PyTorch"
         if setting == "parameter":
             text = f"only {'the port' if theirs == _TRAINED[True] else 'plain PyTorch'} trains it"

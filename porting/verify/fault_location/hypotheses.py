@@ -11,7 +11,7 @@ from typing import Any, Callable, Iterator, Mapping, Sequence, Tuple
 
 import torch
 
-from porting.diagnostics import list_names
+from porting.diagnostics import join_names
 from porting.verify.fault_location.cases import (
     Case,
     Fields,
@@ -56,7 +56,7 @@ def _describe_case(case: Case) -> Mapping[str, Any]:
     """Return what the words of any cause may have in braces."""
     if case.fault is not None:
         return {"name": case.fault.record.name, "owner": case.evidence.name_module(case.path)}
-    names = "every parameter" if len(case.names) == len(case.plain) else list_names(case.names, most=4)
+    names = "every parameter" if len(case.names) == len(case.plain) else join_names(case.names, most=4)
     has_numbers = case.plain.keys() >= set(case.names) <= case.ported.keys()
     return {"name": case.names[0], "names": names, "factor": case.factor if has_numbers else 0.0}
 
@@ -161,7 +161,7 @@ def _find_weights(case: Case) -> Fields:
         if name.startswith(here) and name in ported and one.is_floating_point()
         if not torch.allclose(one.double(), ported[name].double(), rtol=1e-3, atol=1e-7)
     ]
-    return {"weights": list_names(found, most=4)} if found else None
+    return {"weights": join_names(found, most=4)} if found else None
 
 
 def _find_rounding(case: Case) -> Fields:

@@ -11,7 +11,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 import torch
 
-from porting.diagnostics import list_names
+from porting.diagnostics import join_names
 from porting.torch_insides.modules import LOSSES
 from porting.verify.certificate import Location
 from porting.verify.fault_location.cases import Case
@@ -170,9 +170,9 @@ def find_backward_fault(evidence: Evidence) -> Optional[Location]:
     cause = _join_words(
         evidence.handed,
         f"{evidence.unknown}, and parameters' gradients alone tell the module" if evidence.unknown else "",
-        f"{list_names(frozen, most=4)} has another `requires_grad`: it is frozen on one side" if frozen else "",
-        f"the port has no gradient of {list_names(missing, most=4)}" if missing else "",
-        "" if frozen or missing else f"the gradient of {list_names(wrong, most=4)} differs",
+        f"{join_names(frozen, most=4)} has another `requires_grad`: it is frozen on one side" if frozen else "",
+        f"the port has no gradient of {join_names(missing, most=4)}" if missing else "",
+        "" if frozen or missing else f"the gradient of {join_names(wrong, most=4)} differs",
     )
     return evidence.locate("backward", path if find_module(path, evidence.plain.model) and path else ROOT, cause=cause)
 
@@ -208,9 +208,9 @@ def _find_backward_operator(wrong: Sequence[str], evidence: Evidence) -> Optiona
     record = fault.record if extra is None and fault is not None else extra
     if record is None:
         return None
-    words, path = f"the gradient of {list_names(wrong, most=4)} differs", record.origin.module
+    words, path = f"the gradient of {join_names(wrong, most=4)} differs", record.origin.module
     if missing:
-        words = f"the port has no gradient of {list_names(missing, most=4)}"
+        words = f"the port has no gradient of {join_names(missing, most=4)}"
     elif fault is not None:
         case = Case(evidence=evidence, path=fault.record.origin.module, fault=fault)
         words = f"{words}; {explain('derivative', case)}"
@@ -285,7 +285,7 @@ def find_update_fault(evidence: Evidence) -> Optional[Location]:
         is_beside = all(_agrees_in_replay(evidence, "parameters", name) for name in wrong)
         words = explain("update", Case(plain, ported, wrong, evidence))
         cause = _join_words(_BESIDE.format(wrong[0]) if is_beside else "", words)
-        cause = cause or f"the settings of {optimizer} agree, but the update of {list_names(wrong, most=4)} is another"
+        cause = cause or f"the settings of {optimizer} agree, but the update of {join_names(wrong, most=4)} is another"
         owner = wrong[0] if len(wrong) < len(plain) else ""
     return evidence.locate("update", owner.rpartition(".")[0] or ROOT, operator=optimizer, cause=cause)
 
@@ -306,7 +306,7 @@ def _say_setting(difference: SettingDifference, evidence: Evidence) -> str:
     """Say what differs between the optimizers, and for which parameters."""
     owners: Sequence[str] = difference.owner.split(", ") if difference.owner else ()
     parameters: Dict[str, Any] = dict(evidence.plain.model.named_parameters())
-    where = f" for {list_names(owners, most=4)}" if owners else ""
+    where = f" for {join_names(owners, most=4)}" if owners else ""
     if owners and all(name.rpartition(".")[2] == "bias" for name in owners):
         where += ", biases alone"
     elif owners and all(name in parameters and parameters[name].dim() <= 1 for name in owners):
