@@ -25,6 +25,13 @@ def test_it_survives_json(report):
     assert TuningReport.from_dict(json.loads(json.dumps(report.to_dict()))) == report
 
 
+def test_the_entries_of_the_cache_that_there_are_can_be_read(report):
+    kept = report.to_dict()["candidates"][1]
+
+    assert kept["variant"]["channels_last"]
+    assert "choice" not in kept
+
+
 def test_the_choice_is_marked_and_what_is_out_has_its_reason(report):
     lines = str(report).splitlines()
 
