@@ -46,12 +46,12 @@ def assert_port_equal(
 def find_obstacle(num_ipus: int = 1) -> str:
     """Return the reason why tests cannot have so many IPUs, "" if they can. `PORTING_DEVICE=sim` forbids IPUs."""
     from porting.adapters.backends import find_backend
-    from porting.diagnostics import DeviceError, list_names
+    from porting.diagnostics import DeviceError, join_names
 
     try:
         backend = find_backend("auto", simulator=lambda: None)
     except DeviceError as error:
-        return list_names([error.finding.message, *error.finding.notes], quote="")
+        return join_names([error.finding.message, *error.finding.notes], quote="")
     if backend.is_simulator:
         return backend.finding.notes[0] if backend.finding is not None else "PORTING_DEVICE asks for the simulator"
     if not backend.module.ipuHardwareIsAvailable(num_ipus):

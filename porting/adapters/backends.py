@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any, Callable, NamedTuple, Optional, Tuple, Union
 
 from porting.adapters.backend_protocol import MODULE_NAMES, Executor, list_missing_names
-from porting.diagnostics import DeviceError, Finding, OptionError, list_names
+from porting.diagnostics import DeviceError, Finding, OptionError, join_names
 from porting.options import DEVICES, load_backend, read_requested_device
 
 __all__ = ["Backend", "find_backend"]
@@ -88,7 +88,7 @@ def _make_registered(name: str) -> Backend:
     if missing:
         raise OptionError.at_caller(
             "P002",
-            message=f"the backend `{name}` has no {list_names(missing, most=3)}",
+            message=f"the backend `{name}` has no {join_names(missing, most=3)}",
             notes=f"it is the module `{module.__name__}`",
             help=f"see what it lacks: `porting backend check {module.__name__}`",
         )

@@ -29,7 +29,7 @@ class BatchCounts:
 
     def __init__(self, model: nn.Module, graph: Optional[StepGraph]) -> None:
         """Count the runs in `graph`, a captured step of `model`; without one each BatchNorm in train mode runs once."""
-        uses = _find_uses(model) if graph is None else _count_uses(graph)
+        uses = _collect_uses(model) if graph is None else _count_uses(graph)
         self._uses: List[Tuple[torch.Tensor, int]] = [
             (host.tensor, uses[host.name])
             for host in (host_tensors(model) if uses else ())
@@ -51,7 +51,7 @@ class BatchCounts:
             count.copy_(value + num_runs * uses)
 
 
-def _find_uses(model: nn.Module) -> Dict[str, int]:
+def _collect_uses(model: nn.Module) -> Dict[str, int]:
     norms = [(prefix, module) for prefix, module in walk_modules(model) if isinstance(module, BATCH_NORMS)]
     return {prefix + _COUNT: 1 for prefix, module in norms if module.training and module.track_running_stats}
 

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from porting.adapters.checkpoints import make_foreign_error
-from porting.diagnostics import list_names, take_first_line
+from porting.diagnostics import join_names, take_first_line
 from porting.support.data_files import make_file_error, require_file
 from porting.torch_insides.modules import BATCH_NORMS
 
@@ -66,12 +66,12 @@ def load_chainer_npz(
     found_prefix, arrays = _read_arrays(path, prefix=prefix)
     copies = _plan_copies(arrays, model, names or {})
     tensors = dict([*model.named_parameters(), *model.named_buffers()])
-    problems = [*copies.problems, *_list_gaps(copies, arrays, tensors, found_prefix)]
+    problems = [*copies.problems, *_iter_gaps(copies, arrays, tensors, found_prefix)]
     values: Dict[str, np.ndarray] = {}
     for name, source in copies.sources.items():
         parts = [arrays[entry] for entry in source.entries]
         if any(part is None for part in parts):
-            entries = list_names(entry for entry, part in zip(source.entries, parts) if part is None)
+            entries = join_names(entry for entry, part in zip(source.entries, parts) if part is None)
             problems.append(f"{entries} has no value: the link was saved before its first batch")
             continue
         values[name] = source.convert(*parts)
@@ -111,7 +111,7 @@ class _Copies(NamedTuple):
 def _plan_copies(arrays: _Arrays, model: nn.Module, names: Mapping[str, Optional[str]]) -> _Copies:
     modules = dict(model.named_modules())
     copies = _Copies({}, set(), [])
-    links = _find_links(arrays)
+    links = _collect_links(arrays)
     copies.problems.extend(f"`names` has `{link}`, but there is no such link" for link in names if link not in links)
     for link, entries in links.items():
         target = names.get(link, link.replace("/", "."))
@@ -120,17 +120,17 @@ def _plan_copies(arrays: _Arrays, model: nn.Module, names: Mapping[str, Optional
             if target is not None:
                 copies.problems.append(f"link `{link}` has no module `{target}` in the model; say which with `names=`")
             continue
-        for parameter, source in _find_sources(modules[target], set(entries)).items():
+        for parameter, source in _collect_sources(modules[target], set(entries)).items():
             tensor = f"{target}.{parameter}".lstrip(".")
             found = tuple(f"{link}/{entry}".lstrip("/") for entry in source.entries)
             copies.sources[tensor] = _Source(found, source.convert)
     return copies
 
 
-def _find_links(arrays: _Arrays) -> Dict[str, List[str]]:
+def _collect_links(arrays: _Arrays) -> Dict[str, List[str]]:
     """Name the links and the entries of each; those inside an LSTM, or the layers of an NStepLSTM, are one link's.
 
-    >>> _find_links({"l/W": None, "rnn/upward/W": None, "rnn/lateral/W": None, "deep/0/w0": None})
+    >>> _collect_links({"l/W": None, "rnn/upward/W": None, "rnn/lateral/W": None, "deep/0/w0": None})
     {'l': ['W'], 'rnn': ['upward/W', 'lateral/W'], 'deep': ['0/w0']}
     """
     links: Dict[str, List[str]] = {}
@@ -141,10 +141,10 @@ def _find_links(arrays: _Arrays) -> Dict[str, List[str]]:
     return links
 
 
-def _find_sources(module: nn.Module, entries: Set[str]) -> Dict[str, _Source]:
+def _collect_sources(module: nn.Module, entries: Set[str]) -> Dict[str, _Source]:
     """Say how the parameters and statistics of `module` follow from a link's entries."""
     if isinstance(module, nn.LSTM) and any("w0" in entry for entry in entries):
-        return dict(_find_stacked_lstm_sources(module))
+        return dict(_iter_stacked_lstm_sources(module))
     if isinstance(module, (nn.LSTM, nn.LSTMCell)):
         # L.LSTM: one product of the input with a bias (`upward`), one of the state without (`lateral`)
         end = "" if isinstance(module, nn.LSTMCell) else "_l0"
@@ -177,7 +177,7 @@ def _sort_gates(rows: np.ndarray) -> np.ndarray:
     return np.concatenate([gates[:, gate] for gate in (1, 2, 0, 3)])
 
 
-def _find_stacked_lstm_sources(module: nn.LSTM) -> Iterator[Tuple[str, _Source]]:
+def _iter_stacked_lstm_sources(module: nn.LSTM) -> Iterator[Tuple[str, _Source]]:
     """L.NStepLSTM: for each layer matrices of i, f, o, a for the input (0 to 3) and for the state (4 to 7)."""
     for layer in range(module.num_layers):
         for kind, first in (("ih", 0), ("hh", 4)):
@@ -190,7 +190,7 @@ def _find_stacked_lstm_sources(module: nn.LSTM) -> Iterator[Tuple[str, _Source]]
 # -- what does not fit -------------------------------------------------------------------------------------------------
 
 
-def _list_gaps(copies: _Copies, arrays: _Arrays, tensors: Mapping[str, Any], prefix: str) -> Iterator[str]:
+def _iter_gaps(copies: _Copies, arrays: _Arrays, tensors: Mapping[str, Any], prefix: str) -> Iterator[str]:
     """Name entries that nothing is made from, sources that are not in the file, and tensors that get nothing."""
     if not arrays:
         yield f"there are no entries below `{prefix}`" if prefix else "the file has no entries"

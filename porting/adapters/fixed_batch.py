@@ -25,7 +25,7 @@ import torch
 import torch.utils.data
 
 from porting.adapters.labels import IGNORE_LABEL
-from porting.diagnostics import BatchError, list_names
+from porting.diagnostics import BatchError, join_names
 from porting.options import is_count
 from porting.structure import replace_item
 
@@ -181,7 +181,7 @@ def _read_label(sample: Union[Mapping[Any, Any], Sequence[Any]], label: Union[in
     if isinstance(sample, Mapping):
         if label in sample:
             return sample[label]
-        has = "the keys " + list_names(sample)
+        has = "the keys " + join_names(sample)
     else:
         if isinstance(label, int) and -len(sample) <= label < len(sample):
             return sample[label]

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from porting.adapters.backend_protocol import BackendOptimizer
-from porting.adapters.optimizer_state import fetch_torch_state, find_changes, read_entries, set_entries
+from porting.adapters.optimizer_state import collect_changes, fetch_torch_state, read_entries, set_entries
 
 __all__ = ["FollowedState"]
 
@@ -57,7 +57,7 @@ class FollowedState:
         if not self.shown.is_seen:
             return
         entries = read_entries(self._target)
-        changes = find_changes(self.source, entries, self._model)
+        changes = collect_changes(self.source, entries, self._model)
         if changes:
             set_entries(self._target, {**entries, **changes})
         self.shown.is_seen = False

@@ -7,7 +7,7 @@ from typing import Any, MutableSet
 
 from torch import nn
 
-from porting.adapters.optimizer_state import fetch_torch_state, find_changes, read_entries, set_entries
+from porting.adapters.optimizer_state import collect_changes, fetch_torch_state, read_entries, set_entries
 from porting.torch_insides.tensors import TENSOR_BASE
 
 __all__ = ["HostSteps"]
@@ -40,7 +40,7 @@ class HostSteps:
         if self._optimizer in _STEPPED:
             _STEPPED.discard(self._optimizer)
             entries = read_entries(self._optimizer)
-            set_entries(self._optimizer, {**entries, **find_changes(self._optimizer, entries, self._model)})
+            set_entries(self._optimizer, {**entries, **collect_changes(self._optimizer, entries, self._model)})
 
     def _before_step(self, *_step: object) -> None:
         if self.num_unseen and self._has_gradients():

@@ -6,7 +6,7 @@ import inspect
 from contextlib import suppress
 from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
-from porting.diagnostics import OptionError, PortingError, list_names
+from porting.diagnostics import OptionError, PortingError, join_names
 
 __all__ = ["IGNORE_LABEL", "NO_LABELS", "Key", "LabelKeys", "SplitCall", "check_label_keys", "split_labels"]
 
@@ -129,7 +129,7 @@ def _make_label_error(
             notes=f"the model's own signature is `forward{signature}`",
             help="leave out what neither the model nor the loss takes",
         )
-    keywords = list_names(kwargs) or "none"
+    keywords = join_names(kwargs) or "none"
     return PortingError.at_caller(
         "L006",
         message=f"the call has no argument {' and no '.join(missing)} to be the label" if missing else None,

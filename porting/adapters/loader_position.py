@@ -19,8 +19,8 @@ from porting.torch_insides.loaders import find_order, find_running_iterator
 
 __all__ = [
     "begin_epoch_again",
-    "find_host_streams",
-    "find_streams",
+    "collect_host_streams",
+    "collect_streams",
     "read_states",
     "read_streams",
     "refuse_unknown_order",
@@ -38,18 +38,18 @@ _SHARE_STATE = ("_shuffling_generator_state", "_offset", "_generator_state", "_s
 
 def read_streams(loader: object = None) -> Dict[str, Any]:
     """Return the states of the host's streams, and of those in `loader` when there is one, as plain values."""
-    states: Dict[str, Any] = {"host": read_states(find_host_streams())}
+    states: Dict[str, Any] = {"host": read_states(collect_host_streams())}
     if loader is not None:
-        states["loader"] = read_states(find_streams(loader))
+        states["loader"] = read_states(collect_streams(loader))
         states["has_workers"] = find_running_iterator(loader) is not None
     return states
 
 
 def set_streams(states: Mapping[str, Any], loader: object = None) -> List[str]:
     """Let the host's streams, and those in `loader`, go on from `states`; return the names of those that do not fit."""
-    missing = set_states(find_host_streams(), states["host"])
+    missing = set_states(collect_host_streams(), states["host"])
     if loader is not None and "loader" in states:
-        missing += [f"loader.{name}" for name in set_states(find_streams(loader), states["loader"])]
+        missing += [f"loader.{name}" for name in set_states(collect_streams(loader), states["loader"])]
     return missing
 
 
@@ -102,28 +102,28 @@ def refuse_unknown_order(loader: object) -> None:
     )
 
 
-def find_host_streams() -> Dict[str, Any]:
+def collect_host_streams() -> Dict[str, Any]:
     """Return the streams that every program on the host draws from: torch's, Python's and NumPy's.
 
-    >>> sorted(find_host_streams())
+    >>> sorted(collect_host_streams())
     ['numpy', 'python', 'torch']
     """
     return {"torch": torch.default_generator, "python": random, "numpy": numpy.random}
 
 
-def find_streams(loader: object) -> Dict[str, Any]:
-    """Find what decides the order of `loader` and what its samples draw from, by the path of attributes to it.
+def collect_streams(loader: object) -> Dict[str, Any]:
+    """Collect what decides the order of `loader` and what its samples draw from, by the path of attributes to it.
 
     These are generators of torch, Python and NumPy among the attributes of the loader, its samplers, datasets,
     transforms and `collate_fn`, and whatever counts epochs, with `epoch` and `set_epoch`.
 
     >>> generator = torch.Generator()
     >>> loader = torch.utils.data.DataLoader(range(4), shuffle=True, generator=generator)
-    >>> find_streams(loader) == {"generator": generator}
+    >>> collect_streams(loader) == {"generator": generator}
     True
     """
     found: Dict[str, Any] = {}
-    seen = {id(stream) for stream in find_host_streams().values()}
+    seen = {id(stream) for stream in collect_host_streams().values()}
     waiting: List[Tuple[str, Any]] = [("", loader)]
     while waiting:
         path, value = waiting.pop(0)
@@ -133,7 +133,7 @@ def find_streams(loader: object) -> Dict[str, Any]:
         counts_epochs = isinstance(getattr(value, "epoch", None), int) and callable(getattr(value, "set_epoch", None))
         if isinstance(value, _GENERATORS) or counts_epochs or _is_divided(value):
             found[path or "loader"] = value
-        waiting += [(f"{path}.{name}" if path else name, inner) for name, inner in _list_parts(value)]
+        waiting += [(f"{path}.{name}" if path else name, inner) for name, inner in _iter_parts(value)]
     return found
 
 
@@ -154,7 +154,7 @@ def _is_divided(value: object) -> bool:
     return callable(getattr(value, "swap_range", None))
 
 
-def _list_parts(value: object) -> Iterator[Tuple[str, Any]]:
+def _iter_parts(value: object) -> Iterator[Tuple[str, Any]]:
     """List the attributes, and elements of lists in them, that may hold streams."""
     for name, inner in getattr(value, "__dict__", {}).items():
         elements = enumerate(inner) if isinstance(inner, (list, tuple)) and name in _INNER else [(None, inner)]

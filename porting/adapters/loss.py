@@ -136,7 +136,7 @@ class LossInForward(nn.Module):
         # the model's registries are this module's too: every tensor keeps its name and is exchanged for both at once
         for registry in ("_parameters", "_buffers", "_non_persistent_buffers_set"):
             self.__dict__[registry] = model.__dict__[registry]
-        losses, modules = _find_stateful_losses(setup), model.__dict__["_modules"]
+        losses, modules = _collect_stateful_losses(setup), model.__dict__["_modules"]
         self.__dict__["_modules"] = type(modules)(chain(modules.items(), losses.items())) if losses else modules
         self.training = model.training
 
@@ -240,7 +240,7 @@ class LossInForward(nn.Module):
         destination, prefix, keep_vars = given
         state = self._loss_setup.model.state_dict(destination=destination, prefix=prefix, keep_vars=keep_vars)
         if keep_vars:
-            for name, module in _find_stateful_losses(self._loss_setup).items():
+            for name, module in _collect_stateful_losses(self._loss_setup).items():
                 module.state_dict(destination=state, prefix=f"{prefix}{name}.", keep_vars=True)
         return state
 
@@ -251,7 +251,7 @@ class LossInForward(nn.Module):
         return self._loss_setup.model.load_state_dict(state_dict, strict=strict, **extra)
 
 
-def _find_stateful_losses(setup: _LossSetup) -> Dict[str, nn.Module]:
+def _collect_stateful_losses(setup: _LossSetup) -> Dict[str, nn.Module]:
     """Name the loss modules that own tensors, beside the names that the model uses."""
     modules: Dict[str, nn.Module] = {}
     for name, module in setup.loss_modules.items():

@@ -15,9 +15,9 @@ from porting.diagnostics import UnsupportedOptimizerError
 
 __all__ = [
     "carry_state",
+    "collect_changes",
+    "collect_slots",
     "fetch_torch_state",
-    "find_changes",
-    "find_slots",
     "name_parameters",
     "read_entries",
     "read_torch_state",
@@ -60,10 +60,10 @@ def name_parameters(optimizer: torch.optim.Optimizer, model: nn.Module) -> Dict[
     return {id(parameter): names[id(parameter)] for parameter in held}
 
 
-def find_slots(optimizer: torch.optim.Optimizer) -> Mapping[str, str]:
+def collect_slots(optimizer: torch.optim.Optimizer) -> Mapping[str, str]:
     """Return torch's names of the state of an optimizer, or of one derived from it, with the device's; none if unknown.
 
-    >>> find_slots(torch.optim.SGD([torch.zeros(1)], lr=0.1))
+    >>> collect_slots(torch.optim.SGD([torch.zeros(1)], lr=0.1))
     {'momentum_buffer': 'Accl1'}
     """
     return next((_SLOTS[kind] for kind in type(optimizer).__mro__ if kind in _SLOTS), {})
@@ -89,7 +89,7 @@ def carry_state(source: torch.optim.Optimizer, target: BackendOptimizer, model: 
         set_entries(target, entries)
 
 
-def find_changes(
+def collect_changes(
     source: torch.optim.Optimizer, entries: Mapping[str, torch.Tensor], model: nn.Module
 ) -> Dict[str, torch.Tensor]:
     """Return what the state of `source` has otherwise than `entries`, the device's; zeros for what it has not.
@@ -98,8 +98,8 @@ def find_changes(
     """
     held = to_device_state(_number_by_identity(source), source, model)
     changes: Dict[str, torch.Tensor] = {}
-    for parameter, name in _list_named(source, model):
-        for slot in find_slots(source).values():
+    for parameter, name in _iter_named(source, model):
+        for slot in collect_slots(source).values():
             key = f"{slot}___{name}"
             here, there = held.get(key), entries.get(key)
             if there is not None:
@@ -120,7 +120,7 @@ def read_torch_state(
     # also of parameters that the optimizer has not any more: their state stays with it
     for name, parameter in model.named_parameters():
         values = {}
-        for key, slot in find_slots(optimizer).items():
+        for key, slot in collect_slots(optimizer).items():
             tensor = entries.get(f"{slot}___{name}")
             if tensor is not None:
                 shape = torch.Size() if slot == "Step" else parameter.shape
@@ -166,7 +166,7 @@ def to_torch_state(
     counted = {"step": torch.zeros(())} if isinstance(optimizer, torch.optim.RMSprop) else {}
     numbered = {
         index: {**state[parameter], **counted}
-        for index, parameter in _list_parameters(optimizer, packed)
+        for index, parameter in _iter_parameters(optimizer, packed)
         if parameter in state
     }
     return {**packed, "state": numbered}
@@ -179,9 +179,9 @@ def to_device_state(
 
     Raises UnsupportedOptimizerError O005 for a state of the wrong shape.
     """
-    names, slots = name_parameters(optimizer, model), find_slots(optimizer)
+    names, slots = name_parameters(optimizer, model), collect_slots(optimizer)
     ipu_state = {}
-    for index, parameter in _list_parameters(optimizer, torch_state):
+    for index, parameter in _iter_parameters(optimizer, torch_state):
         for key, value in torch_state["state"].get(index, {}).items():
             if key in slots and value is not None:
                 name = names[id(parameter)]
@@ -204,14 +204,14 @@ def _number_by_identity(source: torch.optim.Optimizer) -> Dict[str, Any]:
     return {"param_groups": groups, "state": {id(parameter): values for parameter, values in source.state.items()}}
 
 
-def _list_named(optimizer: torch.optim.Optimizer, model: nn.Module) -> Iterator[Tuple[torch.Tensor, str]]:
+def _iter_named(optimizer: torch.optim.Optimizer, model: nn.Module) -> Iterator[Tuple[torch.Tensor, str]]:
     """List the optimizer's parameters that are `model`'s, with their names there."""
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     held = (parameter for group in optimizer.param_groups for parameter in group["params"])
     yield from ((parameter, names[id(parameter)]) for parameter in held if id(parameter) in names)
 
 
-def _list_parameters(
+def _iter_parameters(
     optimizer: torch.optim.Optimizer, state_dict: Mapping[str, Any]
 ) -> Iterator[Tuple[int, torch.Tensor]]:
     """List the optimizer's parameters with their numbers in its `state_dict`."""

@@ -17,7 +17,7 @@ from porting.torch_insides.optimizers import list_step_hooks
 __all__ = [
     "SUPPORTED_OPTIMIZERS",
     "default_optimizer",
-    "find_foreign_hooks",
+    "list_foreign_hooks",
     "require_same_parameters",
     "sync_hyper_parameters",
     "to_backend_optimizer",
@@ -125,7 +125,7 @@ def sync_hyper_parameters(source: torch.optim.Optimizer, target: Any, *, is_comp
         if ours[name] != value
     ]
     for name in sorted({name for _, name, _ in changes}):
-        _make_variable(target, name, is_compiled=is_compiled)
+        _let_vary(target, name, is_compiled=is_compiled)
     for group, name, value in changes:
         group[name] = value
     return bool(changes)
@@ -235,7 +235,7 @@ def _require_common(groups: Sequence[Mapping[str, Any]], name: str) -> bool:
     return values.pop() if values else False
 
 
-def find_foreign_hooks(tables: Sequence[Mapping[Any, Any]]) -> List[Any]:
+def list_foreign_hooks(tables: Sequence[Mapping[Any, Any]]) -> List[Any]:
     """Return the step hooks in `tables` but for that with which a ported model watches its optimizer."""
     hooks = [hook for table in tables for hook in table.values()]
     return [hook for hook in hooks if not str(getattr(hook, "__module__", "")).startswith(_OWN_MODULES)]
@@ -243,14 +243,14 @@ def find_foreign_hooks(tables: Sequence[Mapping[Any, Any]]) -> List[Any]:
 
 def _refuse_hooks(optimizer: torch.optim.Optimizer) -> None:
     # those of all optimizers may be meant for others
-    if find_foreign_hooks(list_step_hooks(optimizer)[:2]):
+    if list_foreign_hooks(list_step_hooks(optimizer)[:2]):
         raise _make_hyper_parameter_error(
             "the optimizer has step hooks, which the device would not run",
             "remove the hooks; clipping by norm is `to_ipu(..., max_grad_norm=...)`",
         )
 
 
-def _make_variable(target: BackendOptimizer, name: str, *, is_compiled: bool) -> None:
+def _let_vary(target: BackendOptimizer, name: str, *, is_compiled: bool) -> None:
     """Let the device take `name` from now on as a number that can change; constants are compiled in."""
     if name in ("nesterov", "centered"):
         raise _make_hyper_parameter_error(f"`{name}` cannot change once the model is ported", "set it before")

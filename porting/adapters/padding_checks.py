@@ -9,7 +9,7 @@ from typing import Any, Callable, Optional, Set, Tuple
 from torch import nn
 
 from porting.adapters.labels import IGNORE_LABEL
-from porting.diagnostics import BatchError, Finding, Severity, caller_place, list_names
+from porting.diagnostics import BatchError, Finding, Severity, caller_place, join_names
 from porting.options import PortOptions
 from porting.torch_insides.modules import NORMS_WITH_STATE
 
@@ -28,7 +28,7 @@ def check_ignore_label(loss: Callable[..., Any], ignore_label: int = IGNORE_LABE
     >>> check_ignore_label(nn.CrossEntropyLoss(ignore_index=255), ignore_label=255) is None
     True
     """
-    found, name = _find_ignore_indices(loss), _name_loss(loss)
+    found, name = _collect_ignore_indices(loss), _name_loss(loss)
     others = sorted(found - {ignore_label})
     if others:
         raise BatchError.at_caller(
@@ -44,7 +44,7 @@ def check_ignore_label(loss: Callable[..., Any], ignore_label: int = IGNORE_LABE
         inside = sorted({f"`{_name_loss(module)}`" for module in modules if _never_ignores(module)})
         if not inside:
             return None
-        return _warn_of_padding(
+        return _make_warning(
             f"the padding enters a part of the loss: {', '.join(inside)} ignores no label",
             help="make sure that the loss leaves samples with the padding's label out of that part",
         )
@@ -58,7 +58,7 @@ def check_ignore_label(loss: Callable[..., Any], ignore_label: int = IGNORE_LABE
                 "or avoid padding: sizes that divide the dataset, or `drop_last=True`",
             ),
         )
-    return _warn_of_padding(
+    return _make_warning(
         f"whether `{name}` ignores the padding's label {ignore_label} cannot be seen from outside",
         notes=("a loss says so by an attribute or a parameter `ignore_index`",),
         help=f"make sure that samples with the label {ignore_label} do not enter the loss",
@@ -78,7 +78,7 @@ def note_batchnorm(model: nn.Module) -> Optional[Finding]:
         return None
     return Finding(
         "B008",
-        f"padded samples enter the batch statistics of {list_names(names, most=3)}",
+        f"padded samples enter the batch statistics of {join_names(names, most=3)}",
         place=caller_place(),
         notes="the padding repeats sample 0: the loss ignores it, a mean over the batch does not",
         help=(
@@ -107,7 +107,7 @@ def note_statistics_of_one_replica(model: nn.Module, options: PortOptions) -> Tu
         place=caller_place(),
         label="this port",
         notes=(
-            f"{list_names(norms, most=1)}: each of the {options.replicas} replicas has statistics of its own "
+            f"{join_names(norms, most=1)}: each of the {options.replicas} replicas has statistics of its own "
             "micro-batches",
             "those of the first come to the host: into `state_dict()`, and to the port's inference",
         ),
@@ -116,15 +116,15 @@ def note_statistics_of_one_replica(model: nn.Module, options: PortOptions) -> Tu
     return (finding,)
 
 
-def _warn_of_padding(message: str, *, notes: Tuple[str, ...] = (), help: str) -> Finding:
+def _make_warning(message: str, *, notes: Tuple[str, ...] = (), help: str) -> Finding:
     return Finding("B007", message, place=caller_place(), notes=notes, help=help, severity=Severity.WARNING)
 
 
-def _find_ignore_indices(loss: Callable[..., Any]) -> Set[int]:
+def _collect_ignore_indices(loss: Callable[..., Any]) -> Set[int]:
     """Collect the labels that a loss says it ignores."""
     if isinstance(loss, functools.partial):
         given = loss.keywords.get("ignore_index")
-        return _find_ignore_indices(loss.func) if given is None else {given}
+        return _collect_ignore_indices(loss.func) if given is None else {given}
     own = getattr(loss, "ignore_index", None)
     if own is not None:
         return {own}
@@ -141,7 +141,7 @@ def _find_ignore_indices(loss: Callable[..., Any]) -> Set[int]:
 def _never_ignores(loss: Callable[..., Any]) -> bool:
     """Tell torch's own losses without `ignore_index`: none of them ignores a label."""
     function = loss.func if isinstance(loss, functools.partial) else loss
-    if _find_ignore_indices(function):
+    if _collect_ignore_indices(function):
         return False
     return (
         type(function).__module__ == "torch.nn.modules.loss"

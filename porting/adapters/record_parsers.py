@@ -16,31 +16,31 @@ def teach_records(value: object, *, register: Callable[[type, Any], Any], parser
 
     `register` and `parser_class` are the backend's `registerCustomArgParser` and `ICustomArgParser`.
     """
-    for kind in _find_kinds(value, set()):
+    for kind in _collect_kinds(value, set()):
         register(kind, _make_parser(parser_class))
 
 
-def _find_kinds(value: object, found: Set[type]) -> Set[type]:
+def _collect_kinds(value: object, found: Set[type]) -> Set[type]:
     if is_record(value):
         found.add(type(value))
         value = read_fields(value)
     items = value.values() if isinstance(value, dict) else value if isinstance(value, (tuple, list)) else ()
     for item in items:
-        _find_kinds(item, found)
+        _collect_kinds(item, found)
     return found
 
 
 def _make_parser(base: type) -> Any:
     """Make a parser of the backend's own class."""
 
-    def list_tensors(_parser: object, struct: object) -> Iterator[torch.Tensor]:
+    def iter_tensors(_parser: object, struct: object) -> Iterator[torch.Tensor]:
         return iter(flatten_tensors(read_fields(struct)))
 
     def reconstruct(_parser: object, original_structure: object, tensor_iterator: Iterator[torch.Tensor]) -> Any:
         fields = read_fields(original_structure)
         return replace_fields(original_structure, rebuild(fields, tensor_iterator, replaces=_choose_replaced(fields)))
 
-    return type("RecordParser", (base,), {"yieldTensors": list_tensors, "reconstruct": reconstruct})()
+    return type("RecordParser", (base,), {"yieldTensors": iter_tensors, "reconstruct": reconstruct})()
 
 
 def _choose_replaced(fields: Dict[str, Any]) -> Callable[[torch.Tensor], bool]:

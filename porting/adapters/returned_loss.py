@@ -8,7 +8,7 @@ from typing import Any, Mapping, Optional, Sequence, Set
 import torch
 
 from porting.adapters.labels import Key
-from porting.diagnostics import CaptureError, Place, PortingError, caller_place, list_names
+from porting.diagnostics import CaptureError, Place, PortingError, caller_place, join_names
 from porting.structure import Structure, field_names, is_record, read_fields, replace_item
 
 __all__ = ["find_loss", "make_scalar", "refuse_second_loss", "replace_loss"]
@@ -85,7 +85,7 @@ def refuse_second_loss(returned: Any, loss: torch.Tensor) -> None:
         return
     values = list(read_fields(returned).values() if is_record(returned) else returned)
     rivals = [place for place, value in enumerate(values) if value is not loss and _could_be_a_loss(value)]
-    sources = _find_sources(loss) if rivals else set()
+    sources = _collect_sources(loss) if rivals else set()
     rivals = [place for place in rivals if _find_origin(values[place]) not in sources]
     if not rivals:
         return
@@ -117,8 +117,8 @@ def _find_origin(value: torch.Tensor) -> Any:
     return value.grad_fn if node is None else node
 
 
-def _find_sources(loss: torch.Tensor) -> Set[Any]:
-    """Find everything that `loss` is computed from."""
+def _collect_sources(loss: torch.Tensor) -> Set[Any]:
+    """Collect everything that `loss` is computed from."""
     found = {_find_origin(loss)}
     waiting = list(found)
     while waiting:
@@ -134,7 +134,7 @@ def _find_loss_key(returned: Any, loss_output: Optional[Key]) -> Any:
     if isinstance(returned, Mapping):
         key = _LOSS_NAME if loss_output is None else loss_output
         if key not in returned:
-            names = list_names(returned)
+            names = join_names(returned)
             raise _make_missing_error(f"no `{key}` among the keys {names} that it returns")
         return key
     fields = field_names(returned)

@@ -60,7 +60,7 @@ def audit_samples(loader: object, *, samples_per_call: int, instances: int = 1) 
         return None
     start = read_streams(loader)
     try:
-        orders = _list_orders(loader, dataset, instances)
+        orders = _deal_orders(loader, dataset, instances)
     finally:
         set_streams(start, loader)
     if orders is None:
@@ -87,7 +87,7 @@ def audit_samples(loader: object, *, samples_per_call: int, instances: int = 1) 
     )
 
 
-def _list_orders(loader: object, dataset: Any, instances: int) -> Optional[List[List[int]]]:
+def _deal_orders(loader: object, dataset: Any, instances: int) -> Optional[List[List[int]]]:
     """List the positions that each instance reads in an epoch, one list an instance."""
     shared = find_dataset(dataset, Share)
     sampler = getattr(loader, "sampler", None)

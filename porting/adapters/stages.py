@@ -12,7 +12,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple
 import torch
 from torch import nn
 
-from porting.diagnostics import OptionError, list_names, take_first_line
+from porting.diagnostics import OptionError, join_names, take_first_line
 from porting.options import PortOptions
 from porting.structure import Structure, map_tensors
 from porting.torch_insides.modules import read_forward_pre_hooks
@@ -22,21 +22,21 @@ __all__ = ["balanced_stages", "check_order", "mark_stages", "require_filled_pipe
 
 def require_modules(model: nn.Module, options: PortOptions) -> None:
     """Raise OptionError P007 if `options` name a module that `model` does not have."""
-    known = list(_list_modules(model))
+    known = list(_collect_modules(model))
     asked = {"stages": options.stages or (), "recompute": options.recompute, "serialize": options.serialize or ()}
     named = [(option, name) for option, names in asked.items() for name in names]
     for option, name in named:
         if name not in known:
             inner = [other for other in known if other.endswith(f".{name}")]
-            near = list_names(difflib.get_close_matches(name, known, n=3) or inner[:3])
-            outermost = list_names([other for other in known if "." not in other][:8])
+            near = join_names(difflib.get_close_matches(name, known, n=3) or inner[:3])
+            outermost = join_names([other for other in known if "." not in other][:8])
             raise OptionError.at_caller(
                 "P007",
                 message=f"`{option}` names `{name}`, but the model has no such module",
                 notes=() if near else f"its outermost modules are {outermost or 'none: it is a single module'}",
                 help=f"did you mean {near}?" if near else "use names as `model.named_modules()` gives them",
             )
-    _require_linear(_list_modules(model), options)
+    _require_linear(_collect_modules(model), options)
 
 
 def require_filled_pipeline(options: PortOptions) -> None:
@@ -85,7 +85,7 @@ def mark_stages(model: nn.Module, options: PortOptions, *, backend: ModuleType) 
     Raises OptionError: P007 for a name that `model` does not have, P002 for a module that begins a block by itself.
     """
     require_modules(model, options)
-    modules = _list_modules(model)
+    modules = _collect_modules(model)
     begun: List[str] = []
 
     def keep(_module: nn.Module, _args: object, output: Structure) -> Any:
@@ -116,7 +116,7 @@ def check_order(options: PortOptions, begun: Sequence[str]) -> None:
         raise OptionError.at_caller(
             "P009",
             message=f"`forward` does not call `{missing[0]}`, so that no stage begins there",
-            notes=f"it began: {list_names(begun) or 'none'}",
+            notes=f"it began: {join_names(begun) or 'none'}",
             help="name a module that is called itself: containers such as ModuleList are not, their items are",
         )
     called = list(dict.fromkeys(begun))
@@ -125,7 +125,7 @@ def check_order(options: PortOptions, begun: Sequence[str]) -> None:
         raise OptionError.at_caller(
             "P009",
             message="the model runs its stages in another order than `stages` lists them",
-            notes=(f"listed: {list_names(stages)}", f"begun: {list_names(begun)}"),
+            notes=(f"listed: {join_names(stages)}", f"begun: {join_names(begun)}"),
             help="list them as they run; a module that is called from two stages needs a stage of its own each time",
         )
 
@@ -146,10 +146,10 @@ def balanced_stages(model: nn.Module, num_ipus: int, *, within: str = "") -> Dic
         raise ValueError(f"{len(items)} modules in sequence cannot be {num_ipus} stages")
     sizes = [sum(p.numel() * p.element_size() for p in item.parameters()) for _name, item in items]
     prefix = f"{within}." if within else ""
-    return {f"{prefix}{items[first][0]}": ipu for ipu, first in enumerate(_find_even_cuts(sizes, num_ipus))}
+    return {f"{prefix}{items[first][0]}": ipu for ipu, first in enumerate(_list_even_cuts(sizes, num_ipus))}
 
 
-def _list_modules(model: nn.Module) -> Dict[str, nn.Module]:
+def _collect_modules(model: nn.Module) -> Dict[str, nn.Module]:
     """Return the modules inside `model` by all of their names: one that is shared has several."""
     return {name: module for name, module in model.named_modules(remove_duplicate=False) if name}
 
@@ -191,7 +191,7 @@ def _compute_in_parts(module: nn.Module, parts: int, backend: ModuleType) -> Ite
             module.forward = before
 
 
-def _find_even_cuts(sizes: Sequence[int], num_parts: int) -> List[int]:
+def _list_even_cuts(sizes: Sequence[int], num_parts: int) -> List[int]:
     """Return where each of `num_parts` runs of `sizes` begins so that the largest sum is the least possible."""
     # dynamic programming over (parts, items): the best of the first k items in p parts is the least, over the beginning
     # of the last part, of the larger of the best before it and its own sum

@@ -11,7 +11,7 @@ import torch
 
 from ..capture import StepGraph
 from ..capture.graph_flow import ValueFlow, output_nodes, tensor_memory, written_nodes
-from ..diagnostics import Finding, list_names, say_number
+from ..diagnostics import Finding, join_names, say_number
 
 __all__ = ["iter_gradient_faults", "list_parameters_without_gradient"]
 
@@ -50,7 +50,7 @@ def iter_gradient_faults(graph: StepGraph) -> Iterator[Finding]:
             yield Finding(
                 "L020",
                 message=f"{say_number(len(names), 'parameter')} {'gets' if len(names) == 1 else 'get'} no gradient: "
-                f"{reason} {list_names(names, most=_MOST_NAMES)}",
+                f"{reason} {join_names(names, most=_MOST_NAMES)}",
                 place=None if one is None else one.meta.get("place"),
                 label="it is used here" if one is not None else "",
                 notes="plain PyTorch trains them as little; on the device they take memory all the same",

@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import Iterator, List, Optional, Sequence
 
-from ..diagnostics import Finding, list_names
+from ..diagnostics import Finding, join_names
 
 __all__ = ["LARGEST_HALF", "SMALLEST_HALF", "MeasuredModule", "advise_loss_scaling", "iter_range_faults"]
 
@@ -96,4 +96,4 @@ def iter_range_faults(modules: Sequence[MeasuredModule]) -> Iterator[Finding]:
 
 def _tell_others(found: Sequence[MeasuredModule], worst: MeasuredModule) -> List[str]:
     names = [module.name for module in found if module is not worst]
-    return [f"so do those of {list_names(names, most=_MOST_NAMES)}"] if names else []
+    return [f"so do those of {join_names(names, most=_MOST_NAMES)}"] if names else []

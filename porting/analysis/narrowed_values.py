@@ -7,7 +7,7 @@ from typing import Iterator, Tuple
 import torch
 
 from ..capture import StepGraph
-from ..diagnostics import Finding, list_names, say_number
+from ..diagnostics import Finding, join_names, say_number
 
 __all__ = ["iter_narrowed_values"]
 
@@ -18,7 +18,7 @@ def iter_narrowed_values(graph: StepGraph) -> Iterator[Finding]:
     """Yield C044 for tensors of double precision in a step: parameters, buffers, inputs, and results of operators."""
     wide = [f"{info.kind} {info.name}" for info in graph.entering if info.host_dtype == torch.float64]
     if wide:
-        yield _make_narrowing(f"{say_number(len(wide), 'tensor')} of the step: {list_names(wide, most=_MOST_NAMES)}")
+        yield _make_narrowing(f"{say_number(len(wide), 'tensor')} of the step: {join_names(wide, most=_MOST_NAMES)}")
     told = set()
     for node in graph.graph.nodes:
         # a cast to what a tensor is on the device already makes no node of its own

@@ -48,7 +48,7 @@ class RefusedCall:
 
 
 def collect_attention(model: nn.Module) -> FrozenSet[str]:
-    """List the modules of `model` that are torch's own attention, by name."""
+    """Collect the modules of `model` that are torch's own attention, by name."""
     return frozenset(name for name, module in model.named_modules() if isinstance(module, nn.MultiheadAttention))
 
 

@@ -11,7 +11,7 @@ import torch
 
 from ..capture import StepGraph
 from ..capture.graph_flow import is_random, tensor_memory, written_nodes
-from ..diagnostics import Finding, list_names, say_number
+from ..diagnostics import Finding, join_names, say_number
 
 __all__ = ["iter_random_numbers", "iter_written_inputs"]
 
@@ -50,10 +50,10 @@ def iter_random_numbers(graph: StepGraph) -> Iterator[Finding]:
     yield Finding(
         "C042",
         message=f"{say_number(len(drawing), 'operator')} of the step draw{'s' if len(drawing) == 1 else ''} random "
-        f"numbers on the device: {list_names(by_operator, most=_MOST_NAMES)}",
+        f"numbers on the device: {join_names(by_operator, most=_MOST_NAMES)}",
         place=drawing[0].meta.get("place"),
         notes=(
-            f"in {list_names(modules, most=_MOST_NAMES)}",
+            f"in {join_names(modules, most=_MOST_NAMES)}",
             "they come from the device's own stream: not from `torch.manual_seed`, and another one in each replica",
             "losses are not those of plain PyTorch number by number, but those of another seed",
         ),

@@ -17,7 +17,7 @@ from ..adapters.backend_protocol import Executor
 from ..adapters.cumulative_counts import let_device_count
 from ..adapters.stages import check_order, mark_stages, require_filled_pipeline
 from ..analysis.wide_state import refuse_wide_state
-from ..diagnostics import OptionError, PortingError, caller_place, find_assignment, list_names
+from ..diagnostics import OptionError, PortingError, caller_place, find_assignment, join_names
 from ..host_tensors import host_tensors
 from ..module_attributes import keep_attributes, keep_train_modes, materialise_lazy_modules, switch_to_eval
 from ..options import PortOptions
@@ -29,11 +29,11 @@ from .port import Port, PortFindings, list_modules_with_modes
 
 __all__ = [
     "check_memory",
+    "collect_cache_files",
     "compilation",
     "compile_checked",
     "destroy_left",
     "destroy_unseen",
-    "list_cache_files",
     "make_executor",
     "unwrap_model",
 ]
@@ -91,7 +91,7 @@ def _refuse_lost_freezing(port: Port, executor: Executor) -> None:
     if frozen and loses_freezing(version):
         raise PortingError.at_caller(
             "D021",
-            message=f"PopTorch {version} would train {list_names(frozen)}",
+            message=f"PopTorch {version} would train {join_names(frozen)}",
             notes="`requires_grad` is False, and each group of replicas has a value of its own",
             help=("use the SDK 3.4", "or keep it as a buffer: `register_buffer`"),
         )
@@ -120,8 +120,8 @@ def compilation(port: Port, findings: PortFindings, *, keeps_modes: bool) -> Ite
         findings.defer(finding)
 
 
-def list_cache_files(options: PortOptions) -> Set[str]:
-    """List what is in the folder of executables, from which one tells what the vendor's compiler did."""
+def collect_cache_files(options: PortOptions) -> Set[str]:
+    """Collect what is in the folder of executables, from which one tells what the vendor's compiler did."""
     folder = options.cache_dir
     return set(os.listdir(folder)) if folder is not None and os.path.isdir(folder) else set()
 

@@ -56,8 +56,8 @@ Look = Callable[[], bool]
 class CompiledIn:
     """What one executable assumes; `look` compares a share of it, and warns of what has changed (C020, D005).
 
-    A small model is compared as a whole in every call, and a large one in turns, so that a call takes microseconds
-    longer. A value that has changed is told once, and a change of the model each time that it is made.
+    A small model is compared as a whole in every call, and a large one share by share, so that a call takes
+    microseconds longer. A value that has changed is told once, and a change of the model each time that it is made.
     """
 
     def __init__(self, port: Port, findings: PortFindings, *, trains: bool, keeps_modes: bool) -> None:
@@ -68,7 +68,7 @@ class CompiledIn:
         # constants of a host loop's backward pass are told by the `forward` before it
         self._has_backward = keeps_modes and not trains
         self._lock = threading.Lock()
-        self._turns: Iterator[List[Look]] = itertools.cycle([[]])
+        self._shares: Iterator[List[Look]] = itertools.cycle([[]])
 
     @contextmanager
     def note_reads(self) -> Iterator[None]:
@@ -126,27 +126,27 @@ class CompiledIn:
         names = {name for reads in self._reads.values() for name in reads}
         attributes += [
             ReachedValue(f"{kind.__name__}.{name}", vars(kind).get, name, vars(kind)[name])
-            for kind in _list_kinds(self._modules)
+            for kind in _collect_kinds(self._modules)
             for name in names & vars(kind).keys()
             if is_written(vars(kind)[name])
         ]
         reached = _list_reached(self._port, self._modules, objects)
         changed = {each.identity for each in self._before if not is_same(each.value, each.read())}
         noted = (item for reads in self._reads.values() for item in reads.items() if item[0] not in NOT_THE_USERS)
-        changed |= {identity for _name, read in noted for identity in read.list_changes()}
+        changed |= {identity for _name, read in noted for identity in read.iter_changes()}
         return [*attributes, *(each for each in reached if each.identity not in changed)]
 
     def _begin_shares(self) -> None:
         structure = [_make_look(share) for share in self._structure.make_shares()]
         looks = [make() for values in self._values for make in (values.make_shares, values.make_content_shares)]
-        parts = [shares for shares in (*looks, structure) if shares]
+        parts = [part for part in (*looks, structure) if part]
         self.num_shares = max(map(len, parts), default=0)
-        turns = [[shares[turn % len(shares)] for shares in parts] for turn in range(self.num_shares)]
-        self._turns = itertools.cycle(turns or [[]])
+        shares = [[part[number % len(part)] for part in parts] for number in range(self.num_shares)]
+        self._shares = itertools.cycle(shares or [[]])
 
     def look(self) -> None:
         """Compare the next share, and everything if something is new there; each call asks."""
-        for is_as_it_was in next(self._turns):
+        for is_as_it_was in next(self._shares):
             if not is_as_it_was():
                 self.say()
 
@@ -195,7 +195,7 @@ def _list_reached(
     port: Port, modules: Sequence[Tuple[str, nn.Module]], objects: Sequence[Tuple[str, Any]]
 ) -> List[ReachedValue]:
     """List what is reached from `objects`, and from the functions that a call of the port runs."""
-    written = [kind for kind in _list_kinds(modules) if "forward" in vars(kind)]
+    written = [kind for kind in _collect_kinds(modules) if "forward" in vars(kind)]
     forwards = [
         ReachedValue(f"{kind.__name__}.forward", vars(kind).get, "forward", vars(kind)["forward"]) for kind in written
     ]
@@ -210,8 +210,8 @@ def _find_owner(value: ReachedValue) -> int:
     return id(getattr(value.get, "__self__", None))
 
 
-def _list_kinds(modules: Sequence[Tuple[str, nn.Module]]) -> Set[type]:
-    """List the classes of modules, and those that they inherit from."""
+def _collect_kinds(modules: Sequence[Tuple[str, nn.Module]]) -> Set[type]:
+    """Collect the classes of modules, and those that they inherit from."""
     return {base for kind in {type(module) for _prefix, module in modules} for base in kind.__mro__} - {nn.Module}
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..capture import StepGraph
     from ..capture.frozen_values import FrozenValue
 
-__all__ = ["collect_last_readers", "describe_change", "list_frozen_findings", "say_frozen_values"]
+__all__ = ["collect_last_readers", "describe_change", "iter_frozen_findings", "say_frozen_values"]
 
 _IF_MEANT = "if it is meant to stay as it is: `PortOptions(frozen=['{}'])`"
 _MOST_FINDINGS = 5
@@ -71,7 +71,7 @@ def _find_frozen_values(port: Port, findings: PortFindings, compiled: CompiledSt
         return
     found, changes, failure = _run_again(compiled, modules)
     allowed = () if isinstance(port.options.frozen, str) else port.options.frozen
-    new = list(list_frozen_findings(found, dict(changes), allowed, modules))
+    new = list(iter_frozen_findings(found, dict(changes), allowed, modules))
     if failure is not None and not new:
         new = [
             Finding(
@@ -126,7 +126,7 @@ def collect_last_readers(graph: StepGraph) -> Set[str]:
     return {f"{path}.inplace" for path in paths}
 
 
-def list_frozen_findings(
+def iter_frozen_findings(
     found: Sequence[Any],
     changes: Dict[str, Tuple[Any, Any]],
     allowed: Sequence[str],
@@ -153,13 +153,13 @@ def list_frozen_findings(
                 yield _describe_value(value)
     for name, (before, after) in changes.items():
         if name not in allowed:
-            place = next(_find_changes(name, modules), None)
+            place = next(_iter_changes(name, modules), None)
             told = f"before and after a run: {before!r:.60}, {after!r:.60}"
             yield _describe_counter(name, place, "changed here", told)
 
 
-def _find_changes(name: str, modules: Sequence[Tuple[str, nn.Module]]) -> Iterator[Place]:
-    """Find lines that change `name`: an attribute of a module, its class or an object that it holds, or a global."""
+def _iter_changes(name: str, modules: Sequence[Tuple[str, nn.Module]]) -> Iterator[Place]:
+    """Yield lines that change `name`: an attribute of a module, its class or an object that it holds, or a global."""
     owner, _, attribute = name.rpartition(".")
     for prefix, module in modules:
         names = ("", prefix.rstrip("."), *(kind.__name__ for kind in type(module).__mro__))

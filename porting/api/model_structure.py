@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.jit import ScriptModule
 
-from ..diagnostics import list_names
+from ..diagnostics import join_names
 from ..host_tensors import host_tensors, list_held_buffers, read_registry
 from ..torch_insides.modes import DisableTorchFunctionSubclass
 from ..torch_insides.modules import (
@@ -164,16 +164,16 @@ class ModelStructure:
     def say_changes(self) -> None:
         """Look at everything, and say what is new."""
         found: Dict[str, List[str]] = {}
-        for what, name in self._list_changes():
+        for what, name in self._iter_changes():
             found.setdefault(what, []).append(name)
         for what, names in found.items():
             new = [name for name in names if (what, name) not in self._said]
             if new:
-                self._findings.say_it_is_compiled_in(f"{what} after the step was compiled ({list_names(new, most=1)})")
+                self._findings.say_it_is_compiled_in(f"{what} after the step was compiled ({join_names(new, most=1)})")
         # what is again as it was compiled may change again
         self._said = {(what, name) for what, names in found.items() for name in names}
 
-    def _list_changes(self) -> Iterator[Tuple[str, str]]:
+    def _iter_changes(self) -> Iterator[Tuple[str, str]]:
         """Yield what differs from the compiled model, and where."""
         for tensor in self._tensors:
             now = _read_tensor(tensor.name, tensor.tensor)
@@ -184,9 +184,9 @@ class ModelStructure:
         if _count_every_hook() != self._num_hooks:
             yield "a hook of all modules was added or removed", "torch.nn.modules.module"
         for module in self._modules:
-            yield from self._list_changes_of(module, self._read_module(module.prefix, module.module))
+            yield from self._iter_changes_of(module, self._read_module(module.prefix, module.module))
 
-    def _list_changes_of(self, before: _Module, now: _Module) -> Iterator[Tuple[str, str]]:
+    def _iter_changes_of(self, before: _Module, now: _Module) -> Iterator[Tuple[str, str]]:
         name = before.prefix[:-1] or type(before.module).__name__
         for kind, count in before.hooks.items():
             if now.hooks[kind] != count:

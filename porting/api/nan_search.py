@@ -170,7 +170,7 @@ def refuse_not_finite(
 
 def _make_unexplained(port: Port, executor: Executor, shows: str, notes: Tuple[str, ...]) -> Finding:
     step = port.backend.compiled_step(executor)
-    engine = "the device" if step is None else f"the engine {step.obtained.variant.label}"
+    engine = "the device" if step is None else f"the engine {step.obtained.choice.label}"
     return Finding(
         "L009",
         message=f"{shows} is not finite behind the call, but the same call is finite when it is replayed",

@@ -12,8 +12,8 @@ from ..adapters import default_optimizer, sync_hyper_parameters, to_torch_state
 from ..adapters.backend_protocol import BackendOptimizer
 from ..adapters.followed_state import FollowedState
 from ..adapters.host_steps import HostSteps
-from ..adapters.optimizer_state import find_slots, name_parameters, read_entries, set_entries
-from ..adapters.optimizers import find_foreign_hooks, require_same_parameters
+from ..adapters.optimizer_state import collect_slots, name_parameters, read_entries, set_entries
+from ..adapters.optimizers import list_foreign_hooks, require_same_parameters
 from ..diagnostics import Finding, PortingError, Severity, UnsupportedOptimizerError, caller_place, notify
 from ..torch_insides.optimizers import list_step_hooks, mark_stepped
 from .port import Port
@@ -203,7 +203,7 @@ class PortOptimizer:
         stop_watching(self.given)
         optimizer = self.source
         if optimizer is None:
-            if self.given is not None and find_slots(self.given):
+            if self.given is not None and collect_slots(self.given):
                 self._host_steps = HostSteps(self.given, self._port.wrapped)
                 _HOOKS[self.given] = self._host_steps.hooks
             return
@@ -229,7 +229,7 @@ class PortOptimizer:
     def _look_at_hooks(self) -> None:
         """Say (O007) that step hooks which are new are not run."""
         self._known_hooks = [*map(tuple, self._hooks)]
-        hooks = find_foreign_hooks(self._hooks)
+        hooks = list_foreign_hooks(self._hooks)
         if any(hook not in self._said_hooks for hook in hooks):
             say_host_step_is_needless(
                 "the optimizer's step hooks are not run", help="remove the hook, and do after a call what it does"

@@ -80,7 +80,7 @@ class ExecutorRecord:
         if obtained is None:
             self.engine = VENDORS_ENGINE
             return
-        self.engine = obtained.variant.label
+        self.engine = obtained.choice.label
         self.cache = obtained.cache
         self.tuning = obtained.tuning
         self.compiler_seconds = obtained.seconds.get("compile", 0.0)
@@ -89,7 +89,7 @@ class ExecutorRecord:
     def note_engine_change(self, step: Optional[CompiledStep]) -> None:
         """Keep what runs the calls from now on, which was found while they went on; `step` is the simulator's."""
         if step is not None:
-            self.engine, self.tuning = step.obtained.variant.label, step.obtained.tuning
+            self.engine, self.tuning = step.obtained.choice.label, step.obtained.tuning
 
     def to_dict(self) -> Dict[str, Any]:
         """Return the record as plain values; `compiled_at` in ISO 8601 with the local offset from UTC."""

@@ -22,10 +22,10 @@ from .batch import BatchSignature, find_foreign_device, refuse_lost_values, refu
 from .call_notes import note_outputs, say_it_took_long
 from .compilation import (
     check_memory,
+    collect_cache_files,
     compilation,
     compile_checked,
     destroy_left,
-    list_cache_files,
     make_executor,
     unwrap_model,
 )
@@ -134,7 +134,7 @@ class Runner:
             refuse_hooks(self._port)
         self._meet_others()
         self._findings.begin_compilation()
-        files = list_cache_files(self._port.options)
+        files = collect_cache_files(self._port.options)
         start = time.perf_counter()
         compiled_in = CompiledIn(self._port, self._findings, trains=self.trains, keeps_modes=self._keeps_modes)
         executor = self._make_compiled(compiled_in, args, kwargs, waits)
@@ -142,7 +142,7 @@ class Runner:
         self.signature = BatchSignature(args, kwargs)
         self._batch_bytes = _count_bytes(flatten_tensors((args, kwargs)))
         # the files of the cache tell what the vendor's compiler did
-        cache = "hit" if files and list_cache_files(self._port.options) == files else "miss"
+        cache = "hit" if files and collect_cache_files(self._port.options) == files else "miss"
         cache = "off" if self._port.options.cache_dir is None else cache
         self.record.note_compilation(seconds, samples_per_call=self.signature.rows, cache=cache)
         self._take_over(executor)
@@ -193,7 +193,7 @@ class Runner:
         self._counts = BatchCounts(self._port.wrapped, None if step is None else step.graph)
         self.written_state = [] if self.trains else list_written_state(self._port, step, keeps_modes=self._keeps_modes)
         self._host_writes.note_fetches(executor, self._counts)
-        for other in self._list_sharing():
+        for other in self._iter_sharing():
             other._others.append(weakref.ref(self))
         _COMPILED.add(self)
         if self.record.name in self._random_states:
@@ -329,7 +329,7 @@ class Runner:
                 # PopTorch takes the model's wrapper off last, and one that has let go of the model has none
                 if not (self._has_let_go and "model was never wrapped" in str(error)):
                     raise
-            for other in self._list_sharing():
+            for other in self._iter_sharing():
                 other._others = [reference for reference in other._others if reference() is not self]
                 # the wrapper that PopTorch took off was the other's, which fetches after each of its calls now
                 other._has_let_go = other._has_let_go or (self._has_let_go and other.trains)
@@ -349,7 +349,7 @@ class Runner:
 
     def send_weights(self) -> None:
         """Send the host's weights to the executor that holds the device; the others get them on their turn."""
-        for runner in (self, *self._list_sharing()):
+        for runner in (self, *self._iter_sharing()):
             if runner.is_attached:
                 runner._send_weights()
 
@@ -375,7 +375,7 @@ class Runner:
         ]
         self._take_device()
         if self.trains:
-            for other in self._list_sharing():
+            for other in self._iter_sharing():
                 if other.trains:
                     other._has_let_go = True
                     unwrap_model(other._port)
@@ -383,10 +383,10 @@ class Runner:
     def _take_device(self) -> None:
         """Let the others release the device; what they have trained is on the host then."""
         if self._others:
-            for other in self._list_sharing():
+            for other in self._iter_sharing():
                 other.detach()
 
-    def _list_sharing(self) -> Iterator[Runner]:
+    def _iter_sharing(self) -> Iterator[Runner]:
         for reference in self._others:
             other = reference()
             if other is not None:

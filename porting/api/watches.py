@@ -33,7 +33,7 @@ class Read(NamedTuple):
         is_small = type(value) in _CONTAINERS and len(value) <= _MOST_ITEMS
         return cls(value, value.copy() if is_small else None)
 
-    def list_changes(self) -> Iterator[Tuple[int, Any]]:
+    def iter_changes(self) -> Iterator[Tuple[int, Any]]:
         """Yield the identities, as reached values, of a container that has other items now and of its new entries."""
         if self.content is not None and not is_same(self.content, self.value):
             yield id(self.value), None
@@ -50,7 +50,7 @@ Reads = Dict[int, Dict[str, Read]]
 def note_reads(modules: Sequence[Tuple[str, nn.Module]]) -> Iterator[Reads]:
     """Note which attributes of `modules` this thread reads while the context lasts, of the instance or its class."""
     noted: Reads = {id(module): {} for _prefix, module in modules}
-    of_torch, thread = _list_names_of_torch(), threading.get_ident()
+    of_torch, thread = _collect_names_of_torch(), threading.get_ident()
 
     def make(read: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
         def note(module: nn.Module, name: str) -> Any:
@@ -73,6 +73,6 @@ def note_reads(modules: Sequence[Tuple[str, nn.Module]]) -> Iterator[Reads]:
 
 
 @functools.lru_cache(maxsize=None)
-def _list_names_of_torch() -> FrozenSet[str]:
-    """List the attributes that every module has."""
+def _collect_names_of_torch() -> FrozenSet[str]:
+    """Collect the attributes that every module has."""
     return frozenset([*dir(nn.Module), *vars(nn.Module())])

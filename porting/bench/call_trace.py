@@ -61,14 +61,14 @@ class CallTrace:
             _name_track("thread_name", _DEVICE, self.facts["device"]),
         ]
         for number, call in enumerate(self.calls):
-            events += self._list_events(number, call)
+            events += self._iter_events(number, call)
         return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": self.facts}
 
     def to_json(self) -> bytes:
         """Return it as the content of a file."""
         return json.dumps(self.to_dict(), indent=1).encode()
 
-    def _list_events(self, number: int, call: _TimedCall) -> Iterator[Dict[str, Any]]:
+    def _iter_events(self, number: int, call: _TimedCall) -> Iterator[Dict[str, Any]]:
         start = self.calls[0].asked
         called = {"call": number + 1}
 

@@ -114,7 +114,7 @@ def draw_curve(curve: Plain) -> str:
                     after = f"after {write_seconds(engine['seconds'])}, process {number}"
                     titles[gid] = f"{engine['name']} from step {engine['steps']:,} on, {after}"
                     axes.axvline(engine["steps"], color=colour, linestyle="--", linewidth=1, gid=gid)
-        _make_logarithmic(axes, steps, "{:g}".format)
+        _scale_axes(axes, steps, "{:g}".format)
         axes.set_xlabel("steps")
         axes.set_ylabel("eager time / ported time")
         figure.legend(loc="outside lower center", ncols=2)
@@ -144,14 +144,14 @@ def draw_growth(growth: Growth) -> str:
             if points:
                 titles[f"growth-{number}"] = title
                 axes.plot(*zip(*points), "o-", color=_COLOURS[number], gid=f"growth-{number}", label=title)
-        _make_logarithmic(axes, growth.sizes, write_seconds)
+        _scale_axes(axes, growth.sizes, write_seconds)
         axes.set_xlabel(growth.grown.replace("_", " "))
         figure.legend(loc="outside lower center", ncols=3)
 
     return write_svg(draw, f"seconds over {growth.grown}", titles)
 
 
-def _make_logarithmic(axes: Axes, numbers: Sequence[int], write: Callable[[float], str]) -> None:
+def _scale_axes(axes: Axes, numbers: Sequence[int], write: Callable[[float], str]) -> None:
     """Make both axes logarithmic, with a tick at each of some numbers, or at powers of ten where those are many."""
     ticker = require_matplotlib().ticker
     axes.loglog()

@@ -107,13 +107,13 @@ def measure_memory(source: Source, settings: BenchSettings) -> Memory:
     Two of each: the profiler that tells what tensors take would be counted among what the process takes.
     """
 
-    def find_peaks(side: str) -> Dict[str, Optional[int]]:
+    def collect_peaks(side: str) -> Dict[str, Optional[int]]:
         tasks = ({"tensors": tensors, "num_calls": _NUM_MEMORY_CALLS} for tensors in (False, True))
         jobs = (run_job("memory", side, source, settings, more=task) for task in tasks)
         return {name: figure for job in jobs for name, figure in job.items()}
 
     try:
-        eager, ported = find_peaks("eager"), find_peaks("ported")
+        eager, ported = collect_peaks("eager"), collect_peaks("ported")
     except ChildError as failure:
         return Memory(reason=str(failure))
     return Memory(

@@ -1,4 +1,7 @@
-"""`porting bench`: trains targets in plain eager PyTorch and ported, in turns, and says what compiling is worth."""
+"""Run `porting bench`, which trains targets in plain eager PyTorch and ported, in turns.
+
+It says what compiling is worth.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +34,8 @@ from porting.bench.command_cases import (
     parse_part,
     read_matrix,
 )
-from porting.bench.curve import find_curves, make_curve_table
-from porting.bench.growth import find_growths, make_growth_table
+from porting.bench.curve import list_curves, make_curve_table
+from porting.bench.growth import list_growths, make_growth_table
 from porting.bench.pages import lay_out_result, list_failures
 from porting.bench.processes import Case, run_case
 from porting.bench.results import ResultFile, read_results
@@ -304,8 +307,8 @@ def _tell_results(results: ResultFile, earlier: Optional[Mapping[str, Any]], arg
     shown = [*lay_out_table(cases), *lay_out_start_up(cases)] if only is None else list(lay_out_result(only))
     kinds: Sequence[Sequence[Table]] = (
         list_way_tables(cases, summary=results.content["summary"]),
-        [make_curve_table(curve, name=name) for name, curve in find_curves(cases)],
-        [make_growth_table(growth) for growth in find_growths(cases)],
+        [make_curve_table(curve, name=name) for name, curve in list_curves(cases)],
+        [make_growth_table(growth) for growth in list_growths(cases)],
         [] if compared is None else [compared],
     )
     below = [*lay_out_orders(cases), *lay_out_machinery(cases)]

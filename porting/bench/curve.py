@@ -20,7 +20,7 @@ __all__ = [
     "Curve",
     "CurveSide",
     "allow_seconds",
-    "find_curves",
+    "list_curves",
     "list_marks",
     "make_curve_table",
     "sum_up_side",
@@ -108,7 +108,7 @@ def sum_up_side(
     taken, plain = (np.array([run["call_seconds"][:num_calls] for run in of_side]) for of_side in (runs, eager))
     looked_at = [mark // steps_per_call - 1 for mark in steps]
 
-    def find_extent(by_run: Times) -> Tuple[Optional[Interval], ...]:
+    def measure_extent(by_run: Times) -> Tuple[Optional[Interval], ...]:
         return tuple(
             Interval(float(np.median(by_run[:, call])), float(by_run[:, call].min()), float(by_run[:, call].max()))
             if call < num_calls
@@ -117,8 +117,8 @@ def sum_up_side(
         )
 
     side = CurveSide(
-        seconds=find_extent(taken),
-        ratios=find_extent(plain / taken),
+        seconds=measure_extent(taken),
+        ratios=measure_extent(plain / taken),
         num_steps=num_calls * steps_per_call,
         cpu_seconds=float(np.median([run["cpu_seconds"] for run in runs])),
     )
@@ -160,8 +160,8 @@ def _compare_sides(side: CurveSide, runs: Sequence[Plain], taken: Times, plain: 
 _BEGINS = "from the moment at which imports, model and data are there"
 
 
-def find_curves(cases: Sequence[Plain]) -> List[Tuple[str, Plain]]:
-    """Find the curve of every case for which one was asked; its name is empty where there is but one case."""
+def list_curves(cases: Sequence[Plain]) -> List[Tuple[str, Plain]]:
+    """List the curve of every case for which one was asked; its name is empty where there is but one case."""
     return [
         (title if len(cases) > 1 else "", case["result"]["curve"])
         for case, title in zip(cases, name_cases(cases)[1])
@@ -199,11 +199,11 @@ def _tell_curve(curve: Plain) -> Iterator[Tuple[str, str]]:
         share = side["demand_share"]
         verdict = "yes" if share <= 1 else f"no: x{share:.2f} of what is allowed"
         yield "", f"at most 5 % plus 0.3 s behind: {verdict}"
-        for engines in _find_different(side["engines"]):
+        for engines in _list_different(side["engines"]):
             yield "", f"engine {engines}"
 
 
-def _find_different(runs: Sequence[Sequence[Plain]]) -> List[str]:
+def _list_different(runs: Sequence[Sequence[Plain]]) -> List[str]:
     """Write what ran each process; what never changed is written once for all."""
     if all(len(run) == 1 for run in runs):
         return list(dict.fromkeys(run[0]["name"] for run in runs))

@@ -15,7 +15,7 @@ import numpy as np
 
 from porting.bench.tables import Plain, Row, Table, name_case, write_seconds
 
-__all__ = ["GROWN", "Growth", "find_growths", "find_slope", "judge_slope", "make_growth_table"]
+__all__ = ["GROWN", "Growth", "find_slope", "judge_slope", "list_growths", "make_growth_table"]
 
 GROWN = ("layers", "batch", "accumulation", "replicas", "device_iterations")
 """The choices whose growth is looked at."""
@@ -43,7 +43,7 @@ class Growth:
         return {name: find_slope(self.sizes, seconds) for name, seconds in self.seconds.items()}
 
 
-def find_growths(cases: Sequence[Plain]) -> List[Growth]:
+def list_growths(cases: Sequence[Plain]) -> List[Growth]:
     """Group the cases that differ in one number only, where it has at least three values.
 
     Cases whose call overhead was not measured are left out.

@@ -11,9 +11,9 @@ from typing import Any, Dict, Iterator, Optional, Sequence, Tuple
 
 from porting.bench.case_tables import list_rows, list_way_tables
 from porting.bench.charts import draw_curve, draw_growth, draw_speed_ups, require_matplotlib
-from porting.bench.curve import find_curves, make_curve_table
-from porting.bench.growth import find_growths, make_growth_table
-from porting.bench.pages import list_candidate_rows, list_facts, list_step_rows, write_headline
+from porting.bench.curve import list_curves, make_curve_table
+from porting.bench.growth import list_growths, make_growth_table
+from porting.bench.pages import iter_facts, list_candidate_rows, list_step_rows, write_headline
 from porting.bench.tables import Plain, Table, name_case, name_cases
 from porting.diagnostics import require_extra
 from porting.executables.settings import format_bytes
@@ -57,7 +57,7 @@ def write_html(results: Plain, *, comparison: Optional[Table] = None) -> str:
         ],
         common=name_cases(cases)[0],
         speed_ups=draw_speed_ups(measured) if measured else "",
-        sections=[section for section in _list_sections(results, comparison) if section[-1]],
+        sections=[section for section in _iter_sections(results, comparison) if section[-1]],
         details=map(_describe_case, cases),
     )
     return write_page(f"porting bench, {results['created']}", [body], style=_STYLE)
@@ -70,14 +70,14 @@ _CURVE = (
 )
 
 
-def _list_sections(results: Plain, comparison: Optional[Table]) -> Iterator[_Section]:
+def _iter_sections(results: Plain, comparison: Optional[Table]) -> Iterator[_Section]:
     cases = results["cells"]
     yield "Figures", "", [("", Table("", list_rows(cases)))]
     ways = list_way_tables(cases, summary=results["summary"])
     yield "Over the best way without the port", "", [("", table) for table in ways]
-    curves = [(draw_curve(curve), make_curve_table(curve, name=name)) for name, curve in find_curves(cases)]
+    curves = [(draw_curve(curve), make_curve_table(curve, name=name)) for name, curve in list_curves(cases)]
     yield "Time to N steps", _CURVE, curves
-    yield "Growth", "", [(draw_growth(growth), make_growth_table(growth)) for growth in find_growths(cases)]
+    yield "Growth", "", [(draw_growth(growth), make_growth_table(growth)) for growth in list_growths(cases)]
     yield "Against an earlier run", "", [] if comparison is None else [("", comparison)]
 
 
@@ -86,5 +86,5 @@ def _describe_case(case: Plain) -> Dict[str, Any]:
     name, result = name_case(case), case["result"]
     if result is None:
         return {"name": name, "headline": f"{case['status']}: {case['reason']}"}
-    told = {"headline": write_headline(result), "steps": list_step_rows(result), "facts": list(list_facts(result))}
+    told = {"headline": write_headline(result), "steps": list_step_rows(result), "facts": list(iter_facts(result))}
     return {"name": name, **told, "candidates": list_candidate_rows(result) if result["candidates"] else []}

@@ -71,7 +71,7 @@ def count_layout_copies(
     reorders = read_reorders(_note_primitives(call))
     weights = [copies for shape, copies in reorders if shape in weight_shapes]
     others = [copies for shape, copies in reorders if shape not in weight_shapes]
-    operators = list(_find_operator_copies(call))
+    operators = list(_iter_operator_copies(call))
     seconds = sum(copies.seconds for copies in (*operators, *weights, *others))
     return SideCopies(
         operators=_add_up(operators, steps),
@@ -97,7 +97,7 @@ def _add_up(copies: Sequence[Copies], steps: int) -> Copies:
 # -- torch's operators -------------------------------------------------------------------------------------------------
 
 
-def _find_operator_copies(call: Callable[[], Any]) -> Iterator[Copies]:
+def _iter_operator_copies(call: Callable[[], Any]) -> Iterator[Copies]:
     """Yield the copies between two tensors that differ in nothing but their layout."""
     from torch.autograd.profiler import profile
 

@@ -66,7 +66,7 @@ def measure_machinery(side: PortedSide, port_again: Callable[[], PortedSide], *,
         _listed = plan.steps, plan.micro_batches
         plans.append(time.perf_counter() - start)
     beyond = None
-    if step.obtained.variant.engine == "replay":
+    if step.obtained.choice.engine == "replay":
         # on a machine with IPUs there may be a torch that the engines are not for
         share_of: Any = importlib.import_module("porting.engines.replay.operator_share").find_operator_share
         beyond = (1.0 - max(share_of(side.call) for _share in range(_NUM_SHARES))) * min(calls)

@@ -15,9 +15,9 @@ from porting.executables.settings import format_bytes
 
 __all__ = [
     "SIDES",
+    "iter_facts",
     "lay_out_result",
     "list_candidate_rows",
-    "list_facts",
     "list_failures",
     "list_step_rows",
     "tell_start_up",
@@ -36,7 +36,7 @@ def lay_out_result(result: Plain) -> Iterator[str]:
     yield from (write_headline(result), "")
     yield from (f"  {line}" for line in align_columns(list_step_rows(result), right={1, 2}))
     yield ""
-    yield from (f"  {title:<14}{text}".rstrip() for title, text in list_facts(result))
+    yield from (f"  {title:<14}{text}".rstrip() for title, text in iter_facts(result))
     if result["candidates"]:
         yield from ("", *(f"  {line}" for line in align_columns(list_candidate_rows(result), right=range(1, 4))))
 
@@ -82,7 +82,7 @@ def list_candidate_rows(result: Plain) -> List[Row]:
     return rows
 
 
-def list_facts(result: Plain) -> Iterator[Line]:
+def iter_facts(result: Plain) -> Iterator[Line]:
     """List all that is said of one report besides its tables."""
     for tell in (_tell_speed, _tell_limits, _tell_layout_copies, _tell_data, _tell_processes, _tell_proof):
         yield from tell(result)

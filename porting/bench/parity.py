@@ -14,7 +14,7 @@ from typing import Callable, List, NamedTuple, Optional, Sequence, Tuple
 import torch
 
 from porting.comparison import relative_differences
-from porting.comparison.noise import Noise, find_furthest
+from porting.comparison.noise import Noise, list_furthest
 
 __all__ = ["TOLERANCES", "Parity", "compare_losses", "measure_weight_difference"]
 
@@ -134,7 +134,7 @@ def _compare_with_float64(
     """
     floor = _FLOORS["float32"]
     # what is not finite explains nothing
-    furthest = find_furthest(filter(None, (_find_differences(exact, run, floor) for run in runs)))
+    furthest = list_furthest(filter(None, (_find_differences(exact, run, floor) for run in runs)))
     errors = _find_differences(exact, ported, floor)
     if not furthest or errors is None:
         return _Reference(0, max(furthest, default=None), None)

@@ -125,7 +125,7 @@ class PortedSide:
         tuning = None if obtained is None else obtained.tuning
         candidates = [
             {
-                "label": candidate.variant.label,
+                "label": candidate.choice.label,
                 "compile_seconds": candidate.compile_seconds,
                 "call_seconds": candidate.wall_seconds,
                 "speed_up_over_replay": None if candidate.speed_up is None else candidate.speed_up.median,

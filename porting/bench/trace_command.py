@@ -1,4 +1,7 @@
-"""`porting trace`: writes a timeline of a program's training calls, for chrome://tracing and Perfetto."""
+"""Run `porting trace`, which writes a timeline of a program's training calls.
+
+Such files are for chrome://tracing and Perfetto.
+"""
 
 from __future__ import annotations
 

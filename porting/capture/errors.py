@@ -1,4 +1,7 @@
-"""Errors of a capture: a table of the kinds of things that it refuses, each with a remedy."""
+"""Raise what a capture refuses, each kind by a row of one table, with a remedy.
+
+All parts of a capture raise their errors here.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shape rules of layers: convolutions, normalizations, pools, attention and products.
+"""Compute the shapes that convolutions, normalizations, pools, attention and products give.
 
 B = samples, T = time, C = channels, F = features, S = spatial dimensions.
 """

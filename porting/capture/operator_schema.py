@@ -1,4 +1,4 @@
-"""The arguments of ATen operators: what the schemas say of them, and how to go through those inside of lists.
+"""Read what the schemas of ATen operators say of arguments, and go through those inside of lists.
 
 A schema tells which arguments an operator writes to, which results are arguments, and what to rename.
 """

@@ -1,4 +1,7 @@
-"""The captured step: an ATen graph with the user's lines, and what each of its inputs and outputs is."""
+"""Hold a captured step as an ATen graph with the user's lines, and say what its inputs and outputs are.
+
+A capture returns it, and engines run it.
+"""
 
 from __future__ import annotations
 

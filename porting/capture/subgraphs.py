@@ -1,4 +1,4 @@
-"""Bodies: graphs inside of a graph, which loops run again and again, branches perhaps, and custom gradients backwards.
+"""Run graphs inside of a graph: loops run them again and again, branches perhaps, custom gradients backwards.
 
 The functions here are what a captured graph calls besides operators.
 """

@@ -1,4 +1,7 @@
-"""`capture_step`: one run of `forward` on tensors without values, written down as a `StepGraph`."""
+"""Run `forward` once on tensors without values, and write it down as a `StepGraph`.
+
+`capture_step` is the way in for executors, exports and preflights.
+"""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import tokenize
 from dataclasses import dataclass
 from typing import Callable, Dict, Iterable, Iterator, List, Mapping, Sequence, Set, Tuple
 
-from porting.diagnostics import Finding, Place, find_code, list_names
+from porting.diagnostics import Finding, Place, find_code, join_names
 from porting.diagnostics.codes import suggest_names
 
 __all__ = ["Allowance", "divide_findings", "list_allowances"]
@@ -42,7 +42,7 @@ def list_allowances(text: str, file: str) -> List[Allowance]:
     """
     if _COMMENT.search(text) is None:
         return []
-    comments = {line: (column, comment) for line, column, comment in _list_comments(text)}
+    comments = {line: (column, comment) for line, column, comment in _iter_comments(text)}
     lines = text.splitlines()
     found: List[Allowance] = []
     for line, (column, comment) in comments.items():
@@ -73,7 +73,7 @@ def divide_findings(
     allowed: List[Finding] = []
     used: Set[Allowance] = set()
     for finding in findings:
-        matching = [one for key in _list_keys(finding) for one in by_line.get(key, ())]
+        matching = [one for key in _iter_keys(finding) for one in by_line.get(key, ())]
         used.update(matching)
         (allowed if matching else stay).append(finding)
     unused = [one for of_file in allowances.values() for one in of_file if one not in used]
@@ -81,7 +81,7 @@ def divide_findings(
     return stay, allowed
 
 
-def _list_comments(text: str) -> Iterator[Tuple[int, int, str]]:
+def _iter_comments(text: str) -> Iterator[Tuple[int, int, str]]:
     """List line, column from 0 and text of each comment; of what is no Python, what looks like one."""
     try:
         tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
@@ -102,7 +102,7 @@ def _find_next_code(lines: Sequence[str], line: int) -> int:
     return next((number for number, content in following if content and not content.startswith("#")), line + 1)
 
 
-def _list_keys(finding: Finding) -> Iterator[Tuple[str, int, str]]:
+def _iter_keys(finding: Finding) -> Iterator[Tuple[str, int, str]]:
     place = finding.place
     if place is not None:
         for line in range(place.line, max(place.end_line or 0, place.line) + 1):
@@ -117,5 +117,5 @@ def _note_unused(allowance: Allowance) -> Finding:
     else:
         near = suggest_names(allowance.name)
         message = f"a comment allows {allowance.name!r}, which is no code or slug"
-        help = f"did you mean {list_names(near)}?" if near else "`porting explain --list` lists all"
+        help = f"did you mean {join_names(near)}?" if near else "`porting explain --list` lists all"
     return Finding("X006", message, place=allowance.place, label="allows nothing", help=help)

@@ -15,7 +15,7 @@ from ..torch_insides.trees import tree_leaves, tree_map
 from .index_ranges import IndexTensors, list_index_tensors
 from .step_capture import Arguments
 
-__all__ = ["BatchLook", "cut_micro_batch", "find_lost_values", "is_loader", "zero_labels"]
+__all__ = ["BatchLook", "cut_micro_batch", "is_loader", "list_lost_values", "zero_labels"]
 
 _MOST_KEPT = 3
 _MOST_BYTES = 2**26
@@ -34,7 +34,7 @@ class BatchLook:
         self._shapes: Set[str] = set()
         self._findings: Dict[str, Finding] = {}
 
-    def add(self, batch: Any) -> None:
+    def add(self, batch: object) -> None:
         """Take in one batch."""
         args, kwargs = make_call_arguments(batch)
         shape = str(BatchSignature(args, kwargs))
@@ -46,7 +46,7 @@ class BatchLook:
         self._num_bytes += sum(tensor.numel() * tensor.element_size() for tensor in indices if tensor is not None)
         if self._num_bytes <= _MOST_BYTES:
             self.indices.append(indices)
-        for finding in find_lost_values((args, kwargs)):
+        for finding in list_lost_values((args, kwargs)):
             self._findings.setdefault(finding.code, finding)
 
     @property
@@ -63,7 +63,7 @@ class BatchLook:
         return [f"labels and indices of {named} of the loader were not looked at: {limit}"] if first <= last else []
 
 
-def is_loader(value: Any) -> bool:
+def is_loader(value: object) -> bool:
     """Tell batches that come one after the other from one batch: tensors, or a tuple, list, dictionary or record."""
     is_batch = isinstance(value, (torch.Tensor, torch.nn.Module, tuple, list, Mapping, str)) or is_record(value)
     return isinstance(value, Iterable) and not is_batch and not flatten_tensors(value)
@@ -77,8 +77,8 @@ def zero_labels(arguments: Arguments) -> Arguments:
     return (*args[:-1], *map(zero, args[-1:])), named
 
 
-def find_lost_values(arguments: Arguments) -> List[Finding]:
-    """Find values of a batch that the device's 32 bits cannot hold (B011), and tensors on other devices (B009)."""
+def list_lost_values(arguments: Arguments) -> List[Finding]:
+    """List values of a batch that the device's 32 bits cannot hold (B011), and tensors on other devices (B009)."""
     args, kwargs = arguments
     found: List[Finding] = []
     tensors = flatten_tensors((args, kwargs))

@@ -1,4 +1,7 @@
-"""`porting check`: says what stands between a training program and an IPU, before it is run on one."""
+"""Run `porting check`, which says what stands between a training program and an IPU.
+
+It says so before the program is run on one.
+"""
 
 from __future__ import annotations
 

@@ -1,11 +1,14 @@
-"""The coverage of a report: what of a program was read, and what was left out."""
+"""Say what of a program a preflight has read, and what it left out.
+
+A report without findings is worth as much as this says.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import Any, Collection, Dict, Iterator, List, Sequence, Tuple
 
-from porting.diagnostics import Finding, Place, list_names, say_number
+from porting.diagnostics import Finding, Place, join_names, say_number
 from porting.source.facts import Call, Facts, Kind
 from porting.source.project import Project
 
@@ -46,7 +49,7 @@ class Coverage:
     @property
     def is_whole(self) -> bool:
         """Whether nothing of the program was left out."""
-        return not list(self._list_gaps())
+        return not list(self._iter_gaps())
 
     @property
     def looked_at(self) -> Tuple[str, ...]:
@@ -60,14 +63,14 @@ class Coverage:
     @property
     def gaps(self) -> str:
         """What was left out, the first of each kind by name and place; empty where nothing was."""
-        return ", ".join(self._list_gaps())
+        return ", ".join(self._iter_gaps())
 
     @property
     def facts(self) -> Tuple[str, ...]:
         """What another way to ask would judge as well."""
         if not self.main_parts:
             return ()
-        places = list_names(self.main_parts, most=_MOST_NAMED, quote="")
+        places = join_names(self.main_parts, most=_MOST_NAMED, quote="")
         return (
             f"not judged, as an import does not run it: the `__main__` part at {places}; name the file to judge it",
         )
@@ -95,13 +98,13 @@ class Coverage:
             "main_parts_not_run": list(map(str, self.main_parts)),
         }
 
-    def _list_gaps(self) -> Iterator[str]:
+    def _iter_gaps(self) -> Iterator[str]:
         imports = [f"`{_name_import(finding)}` at {finding.place}" for finding in self.imports]
         calls = [f"`{call.name}` at {call.place}" for call in self.calls]
         files = [f"`{file}`: {reason}" for file, reason in self.files]
         for noun, names in (("import", imports), ("call", calls), ("file", files)):
             if names:
-                yield f"{say_number(len(names), noun)} ({list_names(names, most=_MOST_NAMED, quote='')})"
+                yield f"{say_number(len(names), noun)} ({join_names(names, most=_MOST_NAMED, quote='')})"
         if self.num_entered < self.num_functions:
             yield f"{say_number(self.num_functions - self.num_entered, 'function')} of a program that is too large"
 
@@ -128,7 +131,7 @@ def measure_coverage(project: Project, facts: Sequence[Facts], *, num_files: int
         num_functions=len(functions),
         num_entered=len({node for part in facts for node in part.entered}),
         imports=tuple(dict.fromkeys(imports)),
-        calls=tuple(dict.fromkeys(call for part in facts for call in _list_unread(part, origins))),
+        calls=tuple(dict.fromkeys(call for part in facts for call in _iter_unread(part, origins))),
         files=tuple({**project.unread, **left}.items()),
         libraries=tuple(sorted(project.libraries)),
         main_parts=tuple(dict.fromkeys(place for part in facts for place in part.main_parts)),
@@ -136,7 +139,7 @@ def measure_coverage(project: Project, facts: Sequence[Facts], *, num_files: int
     )
 
 
-def _list_unread(facts: Facts, origins: Dict[str, Dict[str, Place]]) -> Iterator[UnreadCall]:
+def _iter_unread(facts: Facts, origins: Dict[str, Dict[str, Place]]) -> Iterator[UnreadCall]:
     for call in facts.calls:
         names = origins.get(call.where.file)
         origin = names.get(_find_root(call)) if names else None
@@ -156,7 +159,7 @@ def _find_root(call: Call) -> str:
 def _has_training(facts: Facts) -> bool:
     """Tell whether something trains or runs a model: a port, an optimizer, a loss, or a library's loop."""
     return (
-        any(thing.kind in _TRAINED or thing.name.endswith("Trainer") for thing in facts.things)
+        any(one.kind in _TRAINED or one.name.endswith("Trainer") for one in facts.objects)
         or any(call.is_method(*_TRAINING) for call in facts.calls)
         or any(getattr(node, "name", "") in _TRAINING for node in facts.functions)
     )

@@ -1,4 +1,7 @@
-"""`audit_data`: one epoch of the user's loader held against what a static graph takes, as figures and as findings."""
+"""Hold one epoch of the user's loader against what a static graph takes.
+
+A preflight of a loader gives its figures and findings; `audit_data` gives them alone.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,14 @@ import time
 from collections import Counter
 from dataclasses import dataclass, replace
 from operator import length_hint
-from typing import Any, Callable, Iterator, Optional, Tuple
+from typing import Any, Callable, Iterable, Iterator, Optional, Tuple
 
 import torch
 from tqdm.auto import tqdm
 
 from porting.adapters.sample_audit import SampleAudit, audit_samples
 from porting.check.shape_audit import ShapeAudit, ShapeCounter
-from porting.diagnostics import BatchError, Finding, Severity, align_columns, find_raising_frame, list_names, say_number
+from porting.diagnostics import BatchError, Finding, Severity, align_columns, find_raising_frame, join_names, say_number
 from porting.options import PortOptions
 from porting.structure import flatten_tensors
 
@@ -64,7 +67,7 @@ class DataAudit:
 
 
 def audit_data(
-    loader: Any,
+    loader: Iterable[Any],
     *,
     options: Optional[PortOptions] = None,
     instances: int = 1,
@@ -120,10 +123,10 @@ def audit_data(
         num_equal_rows=sum(seen.values()) - len(seen),
         is_whole=is_whole,
     )
-    return replace(audit, findings=tuple(_list_findings(audit, loader, samples_per_call)))
+    return replace(audit, findings=tuple(_iter_findings(audit, loader, samples_per_call)))
 
 
-def _read_epoch(loader: Any, max_batches: Optional[int]) -> Iterator[Any]:
+def _read_epoch(loader: Iterable[Any], max_batches: Optional[int]) -> Iterator[Any]:
     """Yield the batches of an epoch, with a progress bar where it takes more than two seconds."""
     num_known = length_hint(loader) or None
     total = num_known if max_batches is None else min(max_batches, num_known or max_batches)
@@ -144,7 +147,7 @@ def _read_epoch(loader: Any, max_batches: Optional[int]) -> Iterator[Any]:
             ) from error
 
 
-def _hash_rows(batch: Any) -> Iterator[bytes]:
+def _hash_rows(batch: object) -> Iterator[bytes]:
     """Hash the bytes of each row of a batch."""
     tensors = [tensor for tensor in flatten_tensors(batch) if tensor.dim()]
     num_rows = tensors[0].shape[0] if tensors else 0
@@ -160,8 +163,8 @@ def _hash_rows(batch: Any) -> Iterator[bytes]:
         yield digest.digest()
 
 
-def _list_findings(audit: DataAudit, loader: Any, samples_per_call: int) -> Iterator[Finding]:
-    samples = audit.samples
+def _iter_findings(audit: DataAudit, loader: object, samples_per_call: int) -> Iterator[Finding]:
+    samples, num_workers = audit.samples, getattr(loader, "num_workers", 0)
     if samples is not None and samples.num_dropped > _count_agreed(loader, samples):
         yield _note_dropped(samples, samples_per_call)
     elif samples is None and audit.num_short_rows:
@@ -173,11 +176,11 @@ def _list_findings(audit: DataAudit, loader: Any, samples_per_call: int) -> Iter
         )
     if samples is not None and samples.num_repeated:
         yield _note_repeated(samples, loader)
-    elif audit.num_equal_rows and getattr(loader, "num_workers", 0) > 1:
+    elif audit.num_equal_rows and num_workers > 1:
         yield Finding(
             "B031",
             f"{audit.num_equal_rows} of {audit.num_rows} rows came more than once",
-            notes=f"each of the {loader.num_workers} workers reads an iterable dataset as a whole",
+            notes=f"each of the {num_workers} workers reads an iterable dataset as a whole",
             help="let each worker read its share: `torch.utils.data.get_worker_info()`",
         )
     if audit.shapes.lengths:
@@ -195,7 +198,7 @@ def _list_findings(audit: DataAudit, loader: Any, samples_per_call: int) -> Iter
         )
 
 
-def _count_agreed(loader: Any, samples: SampleAudit) -> int:
+def _count_agreed(loader: object, samples: SampleAudit) -> int:
     """Count the samples that the user's own loader is told to drop: `drop_last=True`."""
     size = getattr(loader, "batch_size", None)
     return samples.num_samples % size if size and getattr(loader, "drop_last", False) else 0
@@ -208,18 +211,18 @@ def _note_dropped(samples: SampleAudit, samples_per_call: int) -> Finding:
         f"{samples.num_dropped} of {samples.num_samples} samples ({share:.3g} %) are dropped in every epoch",
         notes=(
             f"one call takes {say_number(samples_per_call, 'sample')}",
-            f"the first that no call shows: {list_names(map(str, samples.dropped))}",
+            f"the first that no call shows: {join_names(map(str, samples.dropped))}",
         ),
         help=("pad the last batch: `FixedBatchDataset(dataset, batch_size=...)`", "or say `drop_last=True`"),
     )
 
 
-def _note_repeated(samples: SampleAudit, loader: Any) -> Finding:
+def _note_repeated(samples: SampleAudit, loader: object) -> Finding:
     kind = type(getattr(loader, "sampler", None)).__name__
     return Finding(
         "B031",
         f"{samples.num_repeated} samples of {samples.num_samples} are seen a second time in an epoch",
-        notes=(f"the order is that of `{kind}`", f"such as {list_names(map(str, samples.repeated))}"),
+        notes=(f"the order is that of `{kind}`", f"such as {join_names(map(str, samples.repeated))}"),
         help="pad instead, with a label that the loss ignores: `partition(FixedBatchDataset(dataset, batch_size=...))`",
     )
 

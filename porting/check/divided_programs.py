@@ -32,7 +32,7 @@ def divide_programs(project: Project) -> List[ProgramGroup]:
         _follow_imports(project, path, imported)
     modules = list(project.modules.items())
     has_port = {path: any(map(is_for_ports, project.follow_imports(module).names)) for path, module in modules}
-    parts = {path: _list_parts(path, imported) for path in _find_programs(project.entries, imported)}
+    parts = {path: _collect_parts(path, imported) for path in _list_programs(project.entries, imported)}
     groups = []
     for is_ported in (True, False):
         alike = [found for found in parts.values() if any(has_port[part] for part in found) is is_ported]
@@ -61,7 +61,7 @@ def _follow_imports(project: Project, path: str, imported: Dict[str, List[str]])
 
 def _order_entries(project: Project) -> List[str]:
     """List first the programs that no other one's text imports: the folders of the rest's imports are theirs."""
-    named = {path: set(_list_named(project.modules[path])) for path in project.entries}
+    named = {path: set(_iter_named(project.modules[path])) for path in project.entries}
     counts = Counter(name for names in named.values() for name in names)
 
     def is_named(path: str) -> bool:
@@ -71,7 +71,7 @@ def _order_entries(project: Project) -> List[str]:
     return sorted(project.entries, key=is_named)
 
 
-def _list_named(module: Module) -> Iterator[str]:
+def _iter_named(module: Module) -> Iterator[str]:
     for unit in module.units:
         for line in unit.lines:
             if "import" in line:
@@ -81,19 +81,19 @@ def _list_named(module: Module) -> Iterator[str]:
 _WORD = re.compile(r"[^\W\d]\w*")
 
 
-def _find_programs(entries: List[str], imported: Dict[str, List[str]]) -> List[str]:
-    """Find the files that no other one needs; of a circle that nobody needs, the first."""
+def _list_programs(entries: List[str], imported: Dict[str, List[str]]) -> List[str]:
+    """List the files that no other one needs; of a circle that nobody needs, the first."""
     inner = {path for parts in imported.values() for path in parts}
     programs = [path for path in entries if path not in inner]
-    covered = {part for path in programs for part in _list_parts(path, imported)}
+    covered = {part for path in programs for part in _collect_parts(path, imported)}
     for path in entries:
         if path not in covered:
             programs.append(path)
-            covered |= _list_parts(path, imported)
+            covered |= _collect_parts(path, imported)
     return sorted(programs, key=entries.index)
 
 
-def _list_parts(path: str, imported: Dict[str, List[str]]) -> Set[str]:
+def _collect_parts(path: str, imported: Dict[str, List[str]]) -> Set[str]:
     parts = {path}
     waiting = [path]
     for part in waiting:

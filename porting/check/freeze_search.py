@@ -1,4 +1,4 @@
-"""The search for frozen values: captures of a step in several states of the model, on several batches, are compared."""
+"""Compare captures of a step in several states of the model, on several batches, to find frozen values."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from typing import Any, Callable, List, Optional, Sequence, Tuple
 
 from torch import nn
 
-from ..api.frozen_checks import list_frozen_findings
+from ..api.frozen_checks import iter_frozen_findings
 from ..capture import StepGraph
 from ..capture.frozen_values import find_frozen_values
 from ..capture.second_run import without_trace
 from ..diagnostics import Finding
 
-__all__ = ["find_frozen"]
+__all__ = ["list_frozen"]
 
 Modules = Sequence[Tuple[str, nn.Module]]
 Capture = Callable[[], Optional[StepGraph]]
 
 
-def find_frozen(
+def list_frozen(
     first: Optional[StepGraph], again: Sequence[Capture], modules: Modules, *, allowed: Sequence[str], ends: float
 ) -> List[Finding]:
-    """Find C020 for the values that one of the captures `again` has otherwise than `first`; a line may have several.
+    """List C020 for the values that one of the captures `again` has otherwise than `first`; a line may have several.
 
     Each capture goes on from the state that the one before it has left, which is put back at the end: what only the
     third run of `forward` does otherwise is found as well. `modules` are those with their prefix whose attributes
@@ -40,5 +40,5 @@ def find_frozen(
             different = find_frozen_values(first, graph)
         # after another branch nothing can be compared
         if time.monotonic() < ends and not any(value.changes_operators for value in different):
-            later = find_frozen(first, again[1:], modules, allowed=allowed, ends=ends)
-    return [*list_frozen_findings(different, dict(changes), tuple(allowed), modules), *later]
+            later = list_frozen(first, again[1:], modules, allowed=allowed, ends=ends)
+    return [*iter_frozen_findings(different, dict(changes), tuple(allowed), modules), *later]

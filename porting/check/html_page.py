@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Iterator
 
 from porting.check.report import Report, count_severities
-from porting.diagnostics import CODES, Finding, Severity, list_names
+from porting.diagnostics import CODES, Finding, Severity, join_names
 from porting.diagnostics.codes import read_page
 from porting.support.html_pages import mark_up, write_page, write_source
 
@@ -63,7 +63,7 @@ def _write_needs(report: Report) -> Iterator[str]:
     yield "<h2>What a port needs, in this order</h2>"
     yield '<table class="needs"><tr><th></th><th>what</th><th>code</th><th>where</th><th>shown by</th></tr>'
     for number, need in enumerate(report.needs, 1):
-        places = escape(list_names(need.places, most=_MOST_PLACES, quote=""))
+        places = escape(join_names(need.places, most=_MOST_PLACES, quote=""))
         recipe = f"<code>{escape(need.recipe)}</code>" if need.recipe else ""
         link = f'<a href="#{need.code}">{need.code}</a>'
         cells = (f"{number}.", mark_up(need.action), link, places, recipe)

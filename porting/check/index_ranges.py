@@ -13,7 +13,7 @@ from ..structure import flatten_tensors
 from ..torch_insides.operators import OpOverload
 from .step_capture import Arguments
 
-__all__ = ["IndexTensors", "find_values_out_of_range", "list_index_tensors"]
+__all__ = ["IndexTensors", "iter_values_out_of_range", "list_index_tensors"]
 
 IndexTensors = List[Optional[torch.Tensor]]
 """The tensors of a batch in the order in which they enter a step; None for those that cannot be indices."""
@@ -34,8 +34,8 @@ def list_index_tensors(arguments: Arguments) -> IndexTensors:
     return [None if tensor.is_floating_point() or tensor.is_meta else tensor.detach() for tensor in tensors]
 
 
-def find_values_out_of_range(graph: StepGraph, batches: Mapping[str, IndexTensors]) -> Iterator[Finding]:
-    """Find B013 in batches: a label that is none of a loss's classes, or an index that has no row in an embedding.
+def iter_values_out_of_range(graph: StepGraph, batches: Mapping[str, IndexTensors]) -> Iterator[Finding]:
+    """Yield B013 in batches: a label that is none of a loss's classes, or an index that has no row in an embedding.
 
     What a step computes of labels before the loss takes them is computed here as well; an index that weights have a
     part in is left out. `batches` are named as they are to be called in findings.

@@ -1,4 +1,4 @@
-"""Models without weights: what a user's function builds has shapes and types, but large tensors have no memory.
+"""Build a user's model without memory for its weights, so that it has shapes and types alone.
 
 A preflight looks at shapes alone, and a model of 10^9 parameters takes minutes and gigabytes to fill with random
 numbers. Small tensors stay real, because programs read numbers from them: `torch.linspace(0, 0.1, 12).tolist()`.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import Any, Callable, Dict, Tuple, TypeVar
+from typing import Any, Callable, Dict, Mapping, Optional, Sequence, TypeVar
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -36,7 +36,13 @@ class LightTensors(TorchFunctionMode):
     (True, True)
     """
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Optional[Mapping[str, Any]] = None,
+    ) -> Any:
         """Let factories of large tensors, and moves of tensors without memory, do without memory."""
         kwargs = dict(kwargs or {})
         if func in _MOVES and isinstance(args[0], torch.Tensor) and args[0].is_meta:
@@ -68,7 +74,7 @@ def make_light(make: Callable[[], _Made]) -> _Made:
         return make()
 
 
-def _count_elements(args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> int:
+def _count_elements(args: Sequence[Any], kwargs: Dict[str, Any]) -> int:
     sizes = kwargs.get("size", args[0] if args and isinstance(args[0], (tuple, list)) else args)
     listed = sizes if isinstance(sizes, (tuple, list)) else [sizes]
     return math.prod(size if isinstance(size, int) else 0 for size in listed)

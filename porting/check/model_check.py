@@ -1,4 +1,7 @@
-"""`check`: one model, its loss and a batch are looked at for everything that stands between them and an IPU."""
+"""Look at one model, its loss and a batch for everything that stands between them and an IPU.
+
+`porting.check` is this function, and `porting check` runs it on what a program makes.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from torch import nn
 from .. import simulator
 from ..adapters import LossInForward, to_backend_optimizer
 from ..adapters.half_ranges import measure_step
+from ..adapters.loss_terms import Losses
 from ..adapters.stages import require_modules
 from ..analysis.half_precision import MeasuredModule, advise_loss_scaling, iter_range_faults
 from ..analysis.operator_support import collect_attention, iter_operator_faults
@@ -25,10 +29,10 @@ from ..host_tensors import host_tensors
 from ..module_attributes import collect_plain_modules, materialise_lazy_modules
 from ..options import PortOptions
 from ..structure import make_call_arguments
-from .batch_look import BatchLook, cut_micro_batch, find_lost_values, is_loader, zero_labels
+from .batch_look import BatchLook, cut_micro_batch, is_loader, list_lost_values, zero_labels
 from .data_audit import audit_data
-from .freeze_search import find_frozen
-from .index_ranges import IndexTensors, find_values_out_of_range, list_index_tensors
+from .freeze_search import list_frozen
+from .index_ranges import IndexTensors, iter_values_out_of_range, list_index_tensors
 from .report import Report
 from .step_capture import Arguments, CheckedStep, capture_with_faults, leave_out_repeated, wrap_model
 
@@ -44,8 +48,8 @@ _MOST_DATA_SECONDS = 3.0
 
 def check(
     model: nn.Module,
-    loss: Any = None,
-    batch: Any = None,
+    loss: Optional[Losses] = None,
+    batch: object = None,
     *,
     optimizer: Optional[torch.optim.Optimizer] = None,
     loader: Optional[Iterable[Any]] = None,
@@ -99,7 +103,7 @@ def check(
         raise OptionError.at_caller("P002", message="`check` has no batch", help=remedy)
     else:
         arguments = make_call_arguments(batch)
-    found: List[Finding] = [*(find_lost_values(arguments) if batch is not None else ()), *look.findings]
+    found: List[Finding] = [*(list_lost_values(arguments) if batch is not None else ()), *look.findings]
     found += () if audit is None else audit.findings
     micro_batch, uncut = cut_micro_batch(arguments, options)
     found += [] if uncut is None else [uncut]
@@ -110,7 +114,7 @@ def check(
         return Report(_place_at_caller([*found, error.finding]), program=name)
     search = _Search(forward, model, loss, options, allowed=allow_frozen)
     found += search.run(micro_batch, look, _name_batches(arguments, look))
-    found += _find_optimizer_faults(optimizer, forward)
+    found += _list_optimizer_faults(optimizer, forward)
     if options.precision in _HALVES:
         found += search.look_at_ranges(micro_batch)
     told = [] if audit is None else [f"the loader's data:\n{audit}", *look.facts]
@@ -132,7 +136,13 @@ class _Search:
     """One preflight at work; `looked_at` and `facts` are for its report."""
 
     def __init__(
-        self, forward: LossInForward, model: nn.Module, loss: Any, options: PortOptions, *, allowed: Sequence[str]
+        self,
+        forward: LossInForward,
+        model: nn.Module,
+        loss: Optional[Losses],
+        options: PortOptions,
+        *,
+        allowed: Sequence[str],
     ) -> None:
         self._forward, self._model, self._loss, self._options = forward, model, loss, options
         self._allowed = (*allowed, *(() if isinstance(options.frozen, str) else options.frozen))
@@ -153,7 +163,7 @@ class _Search:
                 self.looked_at.append(f"a step of {num_operators} operators")
                 # without its end a graph has neither loss nor outputs
                 found += iter_step_faults(step.graph, self._model, host_tensors(self._forward))
-                found += find_values_out_of_range(step.graph, batches)
+                found += iter_values_out_of_range(step.graph, batches)
             if step.other_graph is not None:
                 found += iter_operator_faults(step.other_graph, attention=collect_attention(self._model))
             if step.failure is not None and not any(fault.code == "C040" for fault in step.faults):
@@ -161,7 +171,7 @@ class _Search:
                 if not isinstance(getattr(step.failure, "finding", None), Finding):
                     self.facts.append(f"the capture ended early, and what follows was not looked at: {words}")
             if self._options.frozen != "allow" and step.graph is not None:
-                found += leave_out_repeated(self._find_frozen(step.graph, arguments, look), by_line=True)
+                found += leave_out_repeated(self._iter_frozen(step.graph, arguments, look), by_line=True)
         return found
 
     def look_at_ranges(self, arguments: Arguments) -> List[Finding]:
@@ -189,7 +199,7 @@ class _Search:
         forward = self._forward if mode == "training" else self._forward.for_inference()
         return capture_with_faults(self._model, forward, arguments, mode=mode)
 
-    def _find_frozen(self, graph: StepGraph, arguments: Arguments, look: BatchLook) -> Iterator[Finding]:
+    def _iter_frozen(self, graph: StepGraph, arguments: Arguments, look: BatchLook) -> Iterator[Finding]:
         functions = self._forward.functions
         if not may_run_users_code([module for _prefix, module in self._modules], functions):
             return
@@ -200,7 +210,7 @@ class _Search:
         # the same shapes, so that the same operators are asked for
         batches += [batch for batch in others if str(BatchSignature(*batch)) == shapes]
         again = [lambda batch=batch: self._capture_step(batch).graph for batch in batches]
-        yield from find_frozen(graph, again, self._modules, allowed=self._allowed, ends=ends)
+        yield from list_frozen(graph, again, self._modules, allowed=self._allowed, ends=ends)
         if time.monotonic() > ends:
             self.facts.append(f"the search for frozen values was ended after {_MOST_SECONDS:g} s")
             return
@@ -209,10 +219,10 @@ class _Search:
             return
         first = self._capture_step(unlabelled, mode="inference").graph
         once = [lambda: self._capture_step(unlabelled, mode="inference").graph]
-        yield from find_frozen(first, once, self._modules, allowed=self._allowed, ends=ends)
+        yield from list_frozen(first, once, self._modules, allowed=self._allowed, ends=ends)
 
 
-def _find_optimizer_faults(optimizer: Optional[torch.optim.Optimizer], forward: LossInForward) -> List[Finding]:
+def _list_optimizer_faults(optimizer: Optional[torch.optim.Optimizer], forward: LossInForward) -> List[Finding]:
     if optimizer is None:
         return []
     with collected_refusals() as found:
@@ -223,7 +233,7 @@ def _find_optimizer_faults(optimizer: Optional[torch.optim.Optimizer], forward: 
     return [error.finding for error in found]
 
 
-def _list_modules(model: nn.Module, loss: Any) -> List[Tuple[str, nn.Module]]:
+def _list_modules(model: nn.Module, loss: object) -> List[Tuple[str, nn.Module]]:
     """List the modules whose attributes a run of `forward` may change, with their attributes' prefix."""
     found = list(collect_plain_modules(model).items())
     for name, item in (loss if isinstance(loss, Mapping) else {"": loss}).items():

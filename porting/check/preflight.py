@@ -1,4 +1,7 @@
-"""A preflight put together: what rules say of the sources and captures of a step, and what of it is to be told."""
+"""Put a preflight together, of what rules say of the sources and of captures of a step.
+
+It decides what of both is told; `porting check` runs it.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from porting.check.divided_programs import ProgramGroup, divide_programs
 from porting.check.report import Report
 from porting.check.selection import Selection
 from porting.check.training_on_import import find_training_on_import
-from porting.diagnostics import ExecutableError, Finding, Place, list_names, say_number
+from porting.diagnostics import ExecutableError, Finding, Place, join_names, say_number
 from porting.source.checks import check_source
 from porting.source.facts import Facts
 from porting.source.project import Project, read_programs
@@ -78,7 +81,7 @@ def _look_at_sources(paths: Sequence[str]) -> SourceLook:
         allowances={file: list_allowances(text, file) for file, text in texts},
         coverage=coverage,
         is_ported=not needs and any(group.is_ported for group in groups),
-        training_files=_find_training_files(project),
+        training_files=_collect_training_files(project),
         ported_files=frozenset(file for group in groups if group.is_ported for file in group.files),
     )
 
@@ -179,7 +182,7 @@ def _require_paths(paths: Sequence[str], project: Project) -> None:
     if not project.modules and not project.findings:
         raise ExecutableError.of(
             "E020",
-            message=f"there is no program in {list_names(paths)}: nothing was read",
+            message=f"there is no program in {join_names(paths)}: nothing was read",
             help="name a folder with scripts or notebooks",
         )
     for path in paths:
@@ -201,7 +204,7 @@ def _let_cells_be_shown(project: Project) -> None:
                 linecache.cache[unit.file] = (sum(map(len, lines)), None, lines, unit.file)
 
 
-def _find_training_files(project: Project) -> Dict[str, int]:
+def _collect_training_files(project: Project) -> Dict[str, int]:
     programs = {path: module.units[0] for path, module in project.modules.items() if path.endswith(".py")}
     trains = {path: unit for path, unit in programs.items() if "backward" in unit.text}
     lines = {path: find_training_on_import(unit.tree) for path, unit in trains.items()}

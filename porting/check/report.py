@@ -1,4 +1,7 @@
-"""The report of a preflight: its findings in order, what was looked at, and all of it as text and as plain data."""
+"""Show what a preflight has found, as text and as plain data, with what it looked at.
+
+`porting.Report` is the class.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from typing import Any, Dict, Iterable, Iterator, Sequence, Tuple
 
 from porting.check.coverage import Coverage
 from porting.check.port_order import PortNeed, list_needs
-from porting.diagnostics import CODES, Finding, Place, Severity, list_names, render_all, say_number
+from porting.diagnostics import CODES, Finding, Place, Severity, join_names, render_all, say_number
 
 __all__ = ["Report", "count_severities", "sort_findings"]
 
@@ -212,4 +215,4 @@ def _name_places(places: Sequence[Place]) -> str:
         name = str(place)
         names.append(name[len(file) + 1 :] if place.file == file else name)
         file = place.file
-    return list_names(names, most=_MOST_PLACES, quote="")
+    return join_names(names, most=_MOST_PLACES, quote="")

@@ -77,7 +77,7 @@ def _describe_result(finding: Finding, index: int, *, program: str) -> Dict[str,
     return result
 
 
-def _name_level(severity: Any) -> str:
+def _name_level(severity: object) -> str:
     """Name the level of a severity: error, warning and note are SARIF's words, too."""
     return Severity(severity).value
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Iterable, Sequence, Tuple
 
-from porting.diagnostics import CODES, find_code, list_names
+from porting.diagnostics import CODES, find_code, join_names
 from porting.diagnostics.codes import FAMILIES, suggest_names
 
 __all__ = ["Selection", "UnknownCodeError", "read_codes"]
@@ -50,6 +50,6 @@ def _read_code(name: str) -> str:
     if any(known.startswith(name.upper()) for known in CODES):
         return name.upper()
     near: Sequence[str] = suggest_names(name) if len(name) > 1 else ()
-    families = list_names(FAMILIES, quote="")
-    advice = f"did you mean {list_names(near, quote='')}?" if near else f"families are {families}"
+    families = join_names(FAMILIES, quote="")
+    advice = f"did you mean {join_names(near, quote='')}?" if near else f"families are {families}"
     raise UnknownCodeError(f"no code, slug or family {name!r}; {advice}")

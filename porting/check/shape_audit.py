@@ -11,7 +11,7 @@ import itertools
 import math
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from porting.api.batch import BatchSignature
 from porting.buckets import Buckets, choose_buckets
@@ -105,7 +105,7 @@ class ShapeCounter:
         self._batches: List[Shapes] = []
         self._signatures: List[str] = []
 
-    def add(self, batch: Any) -> int:
+    def add(self, batch: object) -> int:
         """Count a batch, arguments or a dictionary; return the rows of its first tensor that has any, or 0."""
         shapes = tuple(tuple(tensor.shape) for tensor in flatten_tensors(batch))
         self._batches.append(shapes)
@@ -130,7 +130,7 @@ class ShapeCounter:
         compiled = self._batches[:num_compiled]
         usual = Counter(map(len, compiled)).most_common(1)
         batches = [shapes for shapes in compiled if len(shapes) == usual[0][0]] if usual else []
-        lengths = _find_lengths(batches)
+        lengths = _list_lengths(batches)
         choices: List[BucketChoice] = []
         if 0 < len(lengths) <= _MOST_VARYING:
             budgets = {*(2**power for power in range(max_executables.bit_length())), max_executables}
@@ -153,8 +153,8 @@ def _count_rows(shapes: Shapes) -> int:
     return next((shape[0] for shape in shapes if shape), 0)
 
 
-def _find_lengths(batches: Sequence[Shapes]) -> Tuple[VaryingLength, ...]:
-    """Find the dimensions that vary between batches, those that vary together as one; rows are left out."""
+def _list_lengths(batches: Sequence[Shapes]) -> Tuple[VaryingLength, ...]:
+    """List the dimensions that vary between batches, those that vary together as one; rows are left out."""
     if len(batches) < 2:
         return ()
     together: Dict[Tuple[int, ...], List[Tuple[int, int]]] = {}

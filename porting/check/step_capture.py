@@ -10,6 +10,7 @@ from torch import nn
 
 from .. import simulator
 from ..adapters import LossInForward
+from ..adapters.loss_terms import Losses
 from ..capture import StepGraph, capture_step
 from ..diagnostics import Finding, PortingError, collected_refusals, find_raising_frame, take_first_line
 from ..module_attributes import keep_train_modes
@@ -36,7 +37,7 @@ class CheckedStep:
     other_graph: Optional[StepGraph] = None
 
 
-def wrap_model(model: nn.Module, loss: Any, options: PortOptions) -> LossInForward:
+def wrap_model(model: nn.Module, loss: Optional[Losses], options: PortOptions) -> LossInForward:
     """Put the loss into `forward` as `to_ipu` does; OptionError P002 for what does not go together.
 
     The precision of the options is left out, because it would convert the user's weights.

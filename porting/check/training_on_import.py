@@ -27,7 +27,7 @@ def find_training_on_import(tree: ast.Module) -> Optional[int]:
     waiting: List[ast.AST] = [node for node in tree.body if not (isinstance(node, ast.If) and is_main_guard(node.test))]
     followed: Set[str] = set()
     while waiting:
-        for call in _list_calls(waiting.pop()):
+        for call in _iter_calls(waiting.pop()):
             if isinstance(call.func, ast.Attribute) and call.func.attr == "backward":
                 return call.lineno
             name = call.func.id if isinstance(call.func, ast.Name) else ""
@@ -40,7 +40,7 @@ def find_training_on_import(tree: ast.Module) -> Optional[int]:
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
-def _list_calls(node: ast.AST) -> Iterator[ast.Call]:
+def _iter_calls(node: ast.AST) -> Iterator[ast.Call]:
     """List the calls that running a statement makes by itself: none of a function that it only defines."""
     waiting = [node]
     while waiting:

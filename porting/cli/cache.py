@@ -181,7 +181,7 @@ def _describe_executable(manifest: Manifest) -> str:
     return f"{manifest.digest[:_SHORT]}  {_describe_model(manifest)}  {_describe_engine(manifest)}"
 
 
-def _make_plain(text: Any, at_most: Optional[int] = 60) -> str:
+def _make_plain(text: object, at_most: Optional[int] = 60) -> str:
     """Return text without line ends and control characters, which would act on the terminal."""
     return "".join(letter if letter.isprintable() else "?" for letter in str(text))[:at_most]
 

@@ -9,7 +9,7 @@ import ast
 import inspect
 import textwrap
 from dataclasses import replace
-from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple
+from typing import Dict, Iterable, Iterator, List, Mapping, Optional, Tuple
 
 from porting.diagnostics import Finding, Place
 
@@ -44,7 +44,7 @@ def _choose_place(code: str, places: Mapping[str, Place]) -> Optional[Place]:
     return next((places[part] for part in (*parts, "model", "") if part in places), None)
 
 
-def collect_part_places(found: Any, place: Optional[Place]) -> Dict[str, Place]:
+def collect_part_places(found: object, place: Optional[Place]) -> Dict[str, Place]:
     """Return the places where a function makes the parts that it returns, by name; its own `place` has the name "".
 
     The place of a returned name is the line that binds it. A value that is no function has no other place.

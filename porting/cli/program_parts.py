@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, Mapping, Optional, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, Mapping, Optional, Tuple, Union
 
 import torch
 from torch import nn
@@ -78,7 +78,7 @@ class LoadedProgram:
         return resized
 
 
-def read_parts(made: Any, name: str, place: Optional[Place], *, draws_batch: bool = False) -> LoadedProgram:
+def read_parts(made: object, name: str, place: Optional[Place], *, draws_batch: bool = False) -> LoadedProgram:
     """Read the parts that the program `name` has returned; raises ExecutableError E022 with its place for others."""
     fault, kind = "", type(made).__name__
     values: Dict[str, Any] = {}
@@ -108,12 +108,13 @@ def read_parts(made: Any, name: str, place: Optional[Place], *, draws_batch: boo
     return LoadedProgram(**parts, **more, name=name)
 
 
-def _find_misspelt(made: Any) -> str:
+def _find_misspelt(made: object) -> str:
     """Return a message about a dictionary's name that is nearly that of a part, and would be ignored; or ""."""
     known = [*_PARTS, *_MORE_PARTS, *_SETTINGS, "loader", "batches"]
-    for name in made if isinstance(made, Mapping) else ():
+    named = made if isinstance(made, Mapping) else {}
+    for name in named:
         near = [] if name in known else difflib.get_close_matches(str(name), known, n=1, cutoff=0.8)
-        if near and near[0] not in made:
+        if near and near[0] not in named:
             return f"a `{name}`, which is ignored: did you mean `{near[0]}`"
     return ""
 
@@ -128,7 +129,7 @@ def _read_more_parts(get: Callable[[str], Any]) -> Dict[str, Any]:
     }
 
 
-def _draw_first(batches: Any) -> Any:
+def _draw_first(batches: Iterable[Any]) -> Any:
     """Take the first batch, and leave the random stream of a loader that shuffles as it was."""
     with torch.random.fork_rng(devices=[]):
         return next(iter(batches), None)

@@ -21,7 +21,7 @@ from torch import nn
 
 from porting.cli.part_places import collect_part_places
 from porting.cli.program_parts import LoadedProgram, read_parts
-from porting.diagnostics import ExecutableError, Place, PortingError, find_raising_frame, list_names
+from porting.diagnostics import ExecutableError, Place, PortingError, find_raising_frame, join_names
 from porting.support.wings import find_wing
 
 __all__ = ["LoadedProgram", "ProgramName", "is_reference_model", "load_program", "load_value"]
@@ -195,7 +195,7 @@ def _require_module(name: ProgramName) -> None:
         remedies = ["name a file instead, as in `folder/train.py:make`"]
         family = _find_family(name)
         if family is not None:
-            sizes = list_names(f"{name.source}:{size}" for size in family.VARIANTS)
+            sizes = join_names(f"{name.source}:{size}" for size in family.VARIANTS)
             remedies.insert(0, f"the reference models of that name are {sizes}")
         raise ExecutableError.of(
             "E020",
@@ -233,7 +233,7 @@ def _make_failure(name: ProgramName, error: BaseException) -> ExecutableError:
     )
 
 
-def _suggest_name(wanted: str, owner: Any, module: ModuleType) -> str:
+def _suggest_name(wanted: str, owner: object, module: ModuleType) -> str:
     """Suggest a name of `owner` that is like `wanted`, or the functions at the top level of the file of `module`."""
     names = [name for name in getattr(owner, "__dict__", {}) if not name.startswith("_")]
     near = difflib.get_close_matches(wanted, names, n=1)
@@ -251,7 +251,12 @@ def _suggest_name(wanted: str, owner: Any, module: ModuleType) -> str:
 
 
 def _choose_keywords(
-    found: Any, name: ProgramName, place: Optional[Place], *, batch_size: Optional[int], layers: Optional[int]
+    found: Callable[..., Any],
+    name: ProgramName,
+    place: Optional[Place],
+    *,
+    batch_size: Optional[int],
+    layers: Optional[int],
 ) -> Optional[Mapping[str, Any]]:
     """Return how to call `found`, with the batch size if it takes one; None if it makes no parts."""
     named, needed = _list_parameters(found)
@@ -281,7 +286,7 @@ def _make_layers_error(name: ProgramName, place: Optional[Place]) -> ExecutableE
     )
 
 
-def _list_parameters(found: Any) -> Tuple[Set[str], List[str]]:
+def _list_parameters(found: Callable[..., Any]) -> Tuple[Set[str], List[str]]:
     """List the parameters that a call can name, and those that have to be given; none for what is no function."""
     try:
         parameters = list(inspect.signature(found).parameters.values())

@@ -1,4 +1,4 @@
-"""Numbers against numbers: how far they are apart, what is allowed, and how much of it is rounding.
+"""This package tells how far numbers are apart, what is allowed, and how much of it is rounding.
 
 Here nothing is judged: what is compared, and with which tolerance, says the caller. This package loads without torch.
 """

@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import Iterable, List, Sequence
 
-__all__ = ["MARGIN", "NOTHING", "UNDECIDED", "Noise", "find_furthest"]
+__all__ = ["MARGIN", "NOTHING", "UNDECIDED", "Noise", "list_furthest"]
 
 MARGIN = 4.0
 """How much further than the furthest of a few runs another one may be: they are some examples of many."""
@@ -43,10 +43,10 @@ class Noise:
         return error <= self.band
 
 
-def find_furthest(errors_of_runs: Iterable[Sequence[float]]) -> List[float]:
+def list_furthest(errors_of_runs: Iterable[Sequence[float]]) -> List[float]:
     """Return how far the furthest of some runs has been up to each step; what is not finite is left out.
 
-    >>> find_furthest([[0.0, 3.0, 1.0], [1.0, 2.0, 4.0]])
+    >>> list_furthest([[0.0, 3.0, 1.0], [1.0, 2.0, 4.0]])
     [1.0, 3.0, 4.0]
     """
     steps = zip(*errors_of_runs)

@@ -42,7 +42,7 @@ class RoundedOperators(TorchDispatchMode):
     ) -> Any:
         """Run `func` on wide operands, and round what would be half."""
         named = dict(kwargs or {})
-        tensors = [tensor for tensor in _list_operands(args, named) if tensor.is_floating_point()]
+        tensors = [tensor for tensor in _iter_operands(args, named) if tensor.is_floating_point()]
         target = named.get("dtype")
         if target is self._dtype and func is TO_COPY and args[0].dtype is torch.float32:
             return self._round(func(*args, **{**named, "dtype": torch.float32}))
@@ -52,13 +52,13 @@ class RoundedOperators(TorchDispatchMode):
         return self._compute_wide(func, args, named, _count_rounded(func, tensors, self._dtype))
 
     def _compute_wide(self, func: OpOverload, args: Tuple[Any, ...], kwargs: Dict[str, Any], num_rounded: float) -> Any:
-        written = _find_written(func, args, kwargs)
+        written = _list_written(func, args, kwargs)
         wide_args, wide_kwargs = self._widen(tuple(args)), {name: self._widen(value) for name, value in kwargs.items()}
         # the backward pass of a softmax is told its input's type
         wide_args = tuple(torch.float32 if argument is self._dtype else argument for argument in wide_args)
         result = func(*wide_args, **wide_kwargs)
         if written:
-            wide_written = _find_written(func, wide_args, wide_kwargs)
+            wide_written = _list_written(func, wide_args, wide_kwargs)
             for own, wide in zip(written, wide_written):
                 if own is not wide:
                     own.copy_(self._round(wide))
@@ -82,7 +82,7 @@ class RoundedOperators(TorchDispatchMode):
         return round_at_random(value, self._dtype, self._generator)
 
 
-def _list_operands(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[torch.Tensor]:
+def _iter_operands(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[torch.Tensor]:
     """List an operator's tensors, which are arguments or in lists that are: this is asked of each operator of a run."""
     for value in (*args, *kwargs.values()):
         for item in value if isinstance(value, (list, tuple)) else (value,):
@@ -99,7 +99,7 @@ def _is_left_alone(func: OpOverload) -> bool:
     return any(alias is not None and not alias.is_write for alias in returned)
 
 
-def _find_written(func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> List[torch.Tensor]:
+def _list_written(func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> List[torch.Tensor]:
     """Return the tensors that `func` writes to."""
     found: List[torch.Tensor] = []
     # its schema does not say that it writes the running statistics

@@ -1,4 +1,4 @@
-"""Errors of one sign: rounding makes numbers too large as often as too small, and a fault makes them all too large.
+"""Find errors of one sign: rounding makes numbers too large as often as too small, a fault makes all so.
 
 So a factor that many numbers have in common is measured far more exactly than any of them.
 """

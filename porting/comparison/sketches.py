@@ -1,4 +1,7 @@
-"""Sketches of tensors: a few numbers in place of many, whose differences tell how far the tensors are apart."""
+"""Keep a few numbers in place of many, whose differences tell how far tensors are apart.
+
+Records of trainings are made of such sketches.
+"""
 
 from __future__ import annotations
 

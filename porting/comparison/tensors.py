@@ -1,4 +1,7 @@
-"""Differences of tensors: of their elements, as vectors, of where they are not finite, and by rounding alone."""
+"""Compare tensors by their elements, as vectors, by where they are not finite, and by rounding alone.
+
+Proofs, parity of engines and the benchmark use it.
+"""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ from porting.diagnostics.places import (
     is_user_file,
 )
 from porting.diagnostics.refusals import amended_refusals, are_refusals_collected, collected_refusals, refuse
-from porting.diagnostics.wording import advise_on_autograd, align_columns, list_names, say_number, take_first_line
+from porting.diagnostics.wording import advise_on_autograd, align_columns, join_names, say_number, take_first_line
 
 __all__ = [
     "CODES",
@@ -61,7 +61,7 @@ __all__ = [
     "find_raising_frame",
     "frame_place",
     "is_user_file",
-    "list_names",
+    "join_names",
     "log_finding",
     "log_in_one_line",
     "notify",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Container, Iterable, List, Optional, Sequence, Tuple
 
-__all__ = ["advise_on_autograd", "align_columns", "list_names", "say_number", "take_first_line"]
+__all__ = ["advise_on_autograd", "align_columns", "join_names", "say_number", "take_first_line"]
 
 _ON_AUTOGRAD = {
     "grad": (
@@ -27,10 +27,10 @@ def advise_on_autograd(name: str) -> Tuple[str, ...]:
     return _ON_AUTOGRAD.get(name.rpartition(".")[2], _ON_HOOKS)
 
 
-def list_names(names: Iterable[object], *, most: Optional[int] = None, quote: str = "`") -> str:
+def join_names(names: Iterable[object], *, most: Optional[int] = None, quote: str = "`") -> str:
     """Join names with commas, at most `most` of them, with the number of the others.
 
-    >>> list_names(["a", "b"]), list_names("abcd", most=3, quote="")
+    >>> join_names(["a", "b"]), join_names("abcd", most=3, quote="")
     ('`a`, `b`', 'a, b, c and 1 more')
     """
     listed = [f"{quote}{name}{quote}" for name in names]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Dict, Iterator, List, Tuple
 
-from porting.diagnostics import Finding, list_names
+from porting.diagnostics import Finding, join_names
 from porting.doctor.probes import Probe
 
 __all__ = ["probe_launcher"]
@@ -32,10 +32,10 @@ def probe_launcher() -> Probe:
         finding = Finding(
             "X019",
             faults[0],
-            notes=[*faults[1:], f"set are {list_names(variables)}"],
+            notes=[*faults[1:], f"set are {join_names(variables)}"],
             help="start the program with one launcher: `poprun`, `mpirun`, `torchrun` or `porting run --num-instances`",
         )
-    return Probe(name, expected, found or list_names(variables, quote="", most=4), finding)
+    return Probe(name, expected, found or join_names(variables, quote="", most=4), finding)
 
 
 def _iter_places(variables: Dict[str, str]) -> Iterator[Tuple[str, Tuple[int, int]]]:

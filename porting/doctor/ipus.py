@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Dict, List, Optional, Tuple
 
-from porting.diagnostics import Finding, Severity, list_names
+from porting.diagnostics import Finding, Severity, join_names
 from porting.doctor.probes import Answer, Probe, ask_program
 
 __all__ = ["Hardware", "probe_hardware"]
@@ -123,7 +123,7 @@ def _probe_monitor() -> Probe:
     if users:
         finding = Finding(
             "X014",
-            f"the IPUs are used by {list_names(users, most=3)}",
+            f"the IPUs are used by {join_names(users, most=3)}",
             help=(
                 "wait for these processes, or end those that are yours",
                 "or take other IPUs: `poprun --vipu-partition`",
@@ -161,8 +161,8 @@ def _probe_partition() -> Probe:
     fault = _find_partition_fault(variables)
     finding = None
     if fault is not None:
-        finding = Finding("X015", fault[0], notes=f"set are {list_names(variables)}", help=fault[1])
-    return Probe(name, expected, list_names(variables, quote=""), finding)
+        finding = Finding("X015", fault[0], notes=f"set are {join_names(variables)}", help=fault[1])
+    return Probe(name, expected, join_names(variables, quote=""), finding)
 
 
 def _find_partition_fault(variables: Dict[str, str]) -> Optional[Tuple[str, str]]:

@@ -55,7 +55,7 @@ def engine_names() -> List[str]:
     >>> {"aot", "replay"} <= set(engine_names())
     True
     """
-    return sorted(name for name in {*ENGINES, *_list_foreign()} if not why_not_installed(name))
+    return sorted(name for name in {*ENGINES, *_collect_foreign()} if not why_not_installed(name))
 
 
 def why_not_installed(name: str) -> str:
@@ -80,7 +80,7 @@ def require_engine(name: str, *, source: str = "") -> None:
     `source` says where the name comes from, for the message.
     """
     origin = f" ({source})" if source else ""
-    if name not in MODES and name not in ENGINES and name not in _list_foreign():
+    if name not in MODES and name not in ENGINES and name not in _collect_foreign():
         raise OptionError.of(
             "P004",
             message=f"there is no engine called `{name}`{origin}",
@@ -105,7 +105,7 @@ def load_engine(name: str) -> Any:
     if name in ENGINES:
         module, _, attribute = ENGINES[name].partition(":")
         return getattr(import_module(module), attribute)
-    entry = _list_foreign()[name]
+    entry = _collect_foreign()[name]
     try:
         return entry.load()
     except Exception as error:
@@ -116,7 +116,7 @@ def load_engine(name: str) -> Any:
         ) from error
 
 
-def _list_foreign() -> Dict[str, Any]:
+def _collect_foreign() -> Dict[str, Any]:
     """Return the entry points of other packages by name; this package's own names are not to be taken."""
     found = read_entry_points(ENTRY_POINTS)
     return {name: entry for name, entry in found.items() if name not in ENGINES and name not in MODES}

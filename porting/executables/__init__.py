@@ -1,4 +1,4 @@
-"""Executables that last: compiled programs on disk, found again by everything that they depend on.
+"""This package keeps compiled programs on disk, and finds them by everything that they depend on.
 
 The store and what explains it need no torch, so that `porting cache` answers at once; `key` and `obtain` do. The
 public names are loaded on first use: they are for steps that are compiled.

@@ -219,7 +219,7 @@ def _extract_files(archive: zipfile.ZipFile, manifest: Manifest, folder: Path) -
         target.parent.mkdir(parents=True, exist_ok=True)
         room = facts.num_bytes
         with archive.open(f"{manifest.digest}/{name}") as member, open(target, "xb") as file:
-            for chunk in iter(lambda: member.read(_CHUNK), b""):  # noqa: B023 - used up within the turn
+            for chunk in iter(lambda: member.read(_CHUNK), b""):  # noqa: B023 - used up within the iteration
                 room -= len(chunk)
                 if room < 0:
                     raise DamagedEntryError(f"`{name}` is longer than its manifest says")

@@ -1,4 +1,4 @@
-"""`BackgroundTuning`: the fastest engine is looked for in a process of low priority while a training goes on.
+"""Look for the fastest engine in a process of low priority while a training goes on.
 
 The process gets the step as a file, with the weights and a batch of that moment, and keeps what it has chosen in the
 store, under the key that the training asks for. Nothing of the training is shared with it: a compiler that crashes, a
@@ -87,7 +87,7 @@ class BackgroundTuning(Generic[_Found]):
         self._last_turn: Optional[float] = None
         self._end_process: Callable[[], Any] = lambda: None
 
-    def __deepcopy__(self, _memo: Any) -> BackgroundTuning[_Found]:
+    def __deepcopy__(self, _memo: object) -> BackgroundTuning[_Found]:
         # a copy of a training begins anew, and the process belongs to this one
         return BackgroundTuning(
             self._graph,

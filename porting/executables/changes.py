@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from typing import Any, Dict, FrozenSet, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from ..diagnostics import Place, list_names
+from ..diagnostics import Place, join_names
 
 __all__ = ["Change", "format_value", "join_changes", "place_changes", "split_names"]
 
@@ -84,7 +84,7 @@ def join_changes(changes: Iterable[Change]) -> List[Change]:
     found = []
     for group in alike.values():
         names = list(dict.fromkeys(change.detail for change in group if change.detail))
-        detail = list_names(names, most=1 if group[0].kind == "size" else _MAX_NAMED, quote="")
+        detail = join_names(names, most=1 if group[0].kind == "size" else _MAX_NAMED, quote="")
         if group[0].kind == "operator" and len(group) > 1:
             detail = f"{len(group)} operators"
         words = dict.fromkeys(word for change in group[:_MAX_NAMED] for word in change.words)
@@ -92,7 +92,7 @@ def join_changes(changes: Iterable[Change]) -> List[Change]:
     return found
 
 
-def format_value(value: Any, *, most: int = _MAX_TEXT) -> str:
+def format_value(value: object, *, most: int = _MAX_TEXT) -> str:
     """Write a value of the components for people, in `most` characters.
 
     >>> [format_value(value) for value in (0.1, [3, 3], {"dtype": "float16"}, {"%": 3}, None)]

@@ -1,4 +1,4 @@
-"""One executable on disk: a folder with its programs, and a manifest that says what they are and how long each file is.
+"""Read and write one executable on disk, a folder with its programs and a manifest that describes them.
 
 Everything read here may be damaged, cut off, of another version, or made up by somebody: it is checked before use, and
 the only error is `DamagedEntryError`.
@@ -71,7 +71,7 @@ class Manifest:
     """What is known of an executable without loading it.
 
     `sections` are the hashes of the parts of its key. `model` describes the model: `name`, `mode`, `program` (the
-    user's), `num_operators`. `content` is what its maker wrote down: `choice` (the variant), `speed_up` over plain
+    user's), `num_operators`. `content` is what its maker wrote down: `choice` (see `Choice`), `speed_up` over plain
     replay, `tuning` (the table of measurements), `times`. `because` are the changes that made it necessary. Times are
     seconds since 1970.
     """
@@ -114,16 +114,16 @@ class Manifest:
         return cls(**{name: values[name] for name in _FIELDS})
 
 
-def is_digest(value: Any) -> bool:
+def is_digest(value: object) -> bool:
     """Tell whether `value` is the name of an executable, or a checksum: 32 hexadecimal digits."""
     return isinstance(value, str) and _DIGEST.fullmatch(value) is not None
 
 
-def _is_texts(value: Any) -> bool:
+def _is_texts(value: object) -> bool:
     return isinstance(value, dict) and all(isinstance(item, str) for item in value.values())
 
 
-def _is_files(value: Any) -> bool:
+def _is_files(value: object) -> bool:
     """Tell whether files stay in their folder, on every system, and have a length and a checksum each."""
     if not isinstance(value, dict) or MANIFEST in value:
         return False

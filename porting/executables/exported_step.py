@@ -1,4 +1,7 @@
-"""An exported step: the captured graph and all else that an executable is made of, in memory and as a file."""
+"""Keep a captured step and all else that an executable is made of, in memory and as a file.
+
+`porting export` writes such files, and `porting compile` reads them.
+"""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from difflib import SequenceMatcher
 from itertools import chain, repeat
 from typing import Any, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
-from ..diagnostics import list_names
+from ..diagnostics import join_names
 from .changes import Change, format_value, split_names
 
 __all__ = ["list_graph_changes"]
@@ -165,7 +165,7 @@ def _describe_moved(operators: Sequence[_Operator], verb: str, other: Mapping[st
             counts = Counter(item.short_name for item in own)
             names = [name if count == 1 else f"{count} x {name}" for name, count in list(counts.items())[:3]]
             kind, several = ("layer", len(layers) > 1) if is_layer else ("operator", len(own) > 1)
-            shown = f" {list_names(layers, most=3)}" if is_layer else ""
+            shown = f" {join_names(layers, most=3)}" if is_layer else ""
             what = f"{kind}{'s' * several}{shown} {verb}: {', '.join(names)}{', ...' if len(counts) > 3 else ''}"
             # what is gone stands nowhere in the source of now
             first = own[0] if verb == "added" else own[0]._replace(place=None)

@@ -1,4 +1,7 @@
-"""The identity of an executable: everything that its programs depend on, and the hash of that."""
+"""Describe everything that the programs of an executable depend on, and compute the hash of that.
+
+Keys and explanations are made of it.
+"""
 
 from __future__ import annotations
 
@@ -69,11 +72,11 @@ class ExecutableKey:
         return ExecutableKey({**self.components, "engine": settings}, self.opaque, known)
 
 
-def to_canonical_json(value: Any) -> bytes:
+def to_canonical_json(value: object) -> bytes:
     """Return plain values as JSON that is the same in every process, whatever the order of dictionaries."""
     return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
 
 
-def compute_digest(value: Any) -> str:
+def compute_digest(value: object) -> str:
     """Return the hash of plain values: that of a section, or of all sections' hashes, which names the executable."""
     return hashlib.sha256(to_canonical_json(value)).hexdigest()[:32]

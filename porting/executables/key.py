@@ -61,14 +61,14 @@ def make_executable_key(graph: StepGraph, request: BuildRequest, *, engine: str,
         "optimizer": [{**structure, "parameters": names or []} for structure, names in groups if structure is not None],
         "engine": {
             "name": engine,
-            "variant": asdict(request.variant),
+            "variant": asdict(request.choice),
             "settings": list_compiler_settings(),
             "observer": request.observer is not None,
         },
         "versions": list_versions(),
         "processor": {**describe_processor(), "capability": torch.backends.cpu.get_cpu_capability()},
         "precision": {"matmul": matmul, "deterministic": torch.are_deterministic_algorithms_enabled()},
-        "threads": request.variant.num_threads or torch.get_num_threads(),
+        "threads": request.choice.num_threads or torch.get_num_threads(),
         "extra": {"replica_groups": replica_groups} if replica_groups else {},
     }
     if identity.has_foreign:

@@ -1,4 +1,4 @@
-"""The executable of a step: from the store if it has one, else compiled or chosen by measuring, else replay.
+"""Obtain the executable of a step from the store, else by compiling or measuring, else by replay.
 
 Whatever goes wrong on the way (a compiler that fails, a folder that cannot be used, a damaged file, a program that
 computes something else) ends in replay, which needs none of it, and in a finding that says so.
@@ -19,7 +19,7 @@ from .. import executables
 from ..capture import StepGraph
 from ..diagnostics import Finding, OptionError
 from ..engines import engine_names, load_engine, parity, require_engine, why_not_installed
-from ..engines.calls.executable import BuildRequest, Executable, Variant
+from ..engines.calls.executable import BuildRequest, Choice, Executable
 from ..engines.calls.freed_memory import give_back_what_is_freed, keep_freed_memory, return_freed_memory
 from ..engines.calls.memory_format import lay_out
 from ..engines.contract.chooser import load_chooser
@@ -58,7 +58,7 @@ class Obtained:
     """An executable, and where it came from.
 
     `graph` is the step in the memory format of the executable: `DeviceState.for_graph` of it makes the state that it
-    runs on. `engine` is what was asked for, `variant` what it became. `origin` is "hit" (loaded from the store),
+    runs on. `engine` is what was asked for, `choice` what it became. `origin` is "hit" (loaded from the store),
     "compiled" (just now) or "replay". `cache` is "hit", "miss", or "off" where no store was asked. `tuning` are the
     measurements of the choice, also those of the process that made it. `seconds` are those spent here: "find" (the key
     and the search), "compile" (tuning included), "load". `background` looks for a faster one while this one runs, if
@@ -68,7 +68,7 @@ class Obtained:
     executable: Executable
     graph: StepGraph
     engine: str = "replay"
-    variant: Variant = Variant()
+    choice: Choice = Choice()
     origin: str = "replay"
     cache: str = "off"
     tuning: Optional[TuningReport] = None
@@ -79,7 +79,7 @@ class Obtained:
     @property
     def summary(self) -> str:
         """What runs the step, in one line."""
-        return self.variant.label if self.tuning is None else self.tuning.summary
+        return self.choice.label if self.tuning is None else self.tuning.summary
 
 
 def obtain_executable(
@@ -94,7 +94,7 @@ def obtain_executable(
     report: Callable[[Finding], None] = lambda _finding: None,
     waits: bool = True,
 ) -> Obtained:
-    """Return an executable of `graph` for `request`, whose variant is chosen here.
+    """Return an executable of `graph` for `request`, whose choice is made here.
 
     `engine` is "ready" (what the store has, else replay, at once), "auto" (what the store has, else the fastest of all,
     by measuring) or the name of an engine. Unless it `waits`, "auto" is what the store has, or replay, at once, and
@@ -107,7 +107,7 @@ def obtain_executable(
     require_engine(engine)
     # a step that computes again does so to need less memory; all others are quicker if they keep it
     (give_back_what_is_freed if recomputes(graph) else keep_freed_memory)()
-    wanted = replace(request, variant=Variant(), report=report)
+    wanted = replace(request, choice=Choice(), report=report)
     return _Search(graph, wanted, engine, cache_dir, make_trial, limits or TuningLimits(), model, report).run(waits)
 
 
@@ -228,15 +228,15 @@ class _Search:
         began = time.perf_counter()
         with entry:
             try:
-                variant = Variant(**entry.manifest.content["choice"])
+                choice = Choice(**entry.manifest.content["choice"])
                 kept = entry.manifest.content.get("tuning")
                 measured = None if kept is None else TuningReport.from_dict(kept)
                 limit = None if measured is None else measured.limit_seconds
                 if not is_final and limit is not None and self.limits.seconds > limit:
                     self.replaces = True
                     return None
-                graph = lay_out(self.graph, variant)
-                executable = self._load_programs(variant, graph, entry.folder)
+                graph = lay_out(self.graph, choice)
+                executable = self._load_programs(choice, graph, entry.folder)
             except Exception as error:
                 entry.close()
                 # where another one can be chosen, it takes the place of one whose engine is gone
@@ -247,17 +247,17 @@ class _Search:
                     self._add_finding(Finding("E005", message=message, notes="it is removed and counts as missing"))
                     self.store.remove(key.digest)
                 else:  # it is not the executable's fault, and others may be running it
-                    self._add_finding(failure_finding(Variant(self.engine), error))
+                    self._add_finding(failure_finding(Choice(self.engine), error))
                 return None
         self._add_seconds("load", began)
         self.cache = "hit"
-        return self._describe_result(executable, graph, variant=variant, origin="hit", tuning=measured)
+        return self._describe_result(executable, graph, choice=choice, origin="hit", tuning=measured)
 
-    def _load_programs(self, variant: Variant, graph: StepGraph, folder: Path) -> Executable:
-        request = replace(self.request, variant=variant)
-        if variant.engine == "replay":
+    def _load_programs(self, choice: Choice, graph: StepGraph, folder: Path) -> Executable:
+        request = replace(self.request, choice=choice)
+        if choice.engine == "replay":
             return build_replay(graph, request)
-        loaded: Executable = load_engine(variant.engine).load(graph, request, folder)
+        loaded: Executable = load_engine(choice.engine).load(graph, request, folder)
         return loaded
 
     # -- what has to be made -----------------------------------------------------------------------------------------
@@ -284,7 +284,7 @@ class _Search:
             try:
                 return self._make_by_tuning(key)
             except Exception as error:  # such as too little memory for what all candidates share
-                self._add_finding(failure_finding(Variant("auto"), error))
+                self._add_finding(failure_finding(Choice("auto"), error))
                 return None
 
     def _make_by_tuning(self, key: ExecutableKey) -> Obtained:
@@ -302,64 +302,64 @@ class _Search:
             )
             return_freed_memory()  # that of the candidates
             self._add_seconds("compile", began)
-            variant = tuned.report.chosen
+            choice = tuned.report.chosen
             _logger.info("engine: %s", tuned.report.summary)
             # what stood in the way of the other candidates may be gone tomorrow
             if not tuned.report.notes:
-                self._keep_programs(key, variant, tuned.folder, tuned.report)
+                self._keep_programs(key, choice, tuned.folder, tuned.report)
             leave_to(tuned.executable)
-        origin = "replay" if variant.engine == "replay" else "compiled"
-        return self._describe_result(tuned.executable, tuned.graph, variant=variant, origin=origin, tuning=tuned.report)
+        origin = "replay" if choice.engine == "replay" else "compiled"
+        return self._describe_result(tuned.executable, tuned.graph, choice=choice, origin=origin, tuning=tuned.report)
 
     def _make_by_name(self, key: ExecutableKey, *, is_kept: bool) -> Optional[Obtained]:
         """Make the executable of one engine; some are of a kind that no file can hold."""
-        variant = Variant(self.engine)
+        choice = Choice(self.engine)
         known = self.store.failures.read(key.digest) if is_kept else {}
-        if variant.label in known:
-            reason = f"{known[variant.label]} (remembered from an earlier attempt)"
-            self._add_finding(failure_finding(variant, CompileFailure("remembered", reason)))
+        if choice.label in known:
+            reason = f"{known[choice.label]} (remembered from an earlier attempt)"
+            self._add_finding(failure_finding(choice, CompileFailure("remembered", reason)))
             return None
         began = time.perf_counter()
         try:
             with executables.temporary_folder() as (folder, leave_to):
-                executable = self._compile_programs(variant, folder / "programs")
+                executable = self._compile_programs(choice, folder / "programs")
                 agreement = parity.compare_with_replay(
                     executable, self.graph, graph=self.graph, request=self.request, trial=self.make_trial()
                 )
                 if not agreement.holds:
-                    self._add_finding(parity_finding(variant, agreement.difference))
+                    self._add_finding(parity_finding(choice, agreement.difference))
                     if is_kept:
                         reason = f"it computes something else: {agreement.difference}"
-                        self.store.failures.note(key, variant.label, reason)
+                        self.store.failures.note(key, choice.label, reason)
                     return None
                 self._add_seconds("compile", began)
                 if is_kept:
-                    self._keep_programs(key, variant, folder / "programs", None)
+                    self._keep_programs(key, choice, folder / "programs", None)
                 leave_to(executable)
         except Exception as error:
-            _logger.debug("the engine %s failed", variant.engine, exc_info=error)
-            self._add_finding(failure_finding(variant, error))
+            _logger.debug("the engine %s failed", choice.engine, exc_info=error)
+            self._add_finding(failure_finding(choice, error))
             # to find out that a step needs replay takes no time, and there may be memory and room tomorrow
             if is_kept and not isinstance(error, NotCompilable) and is_lasting(error):
-                self.store.failures.note(key, variant.label, failure_reason(error))
+                self.store.failures.note(key, choice.label, failure_reason(error))
             return None
-        return self._describe_result(executable, self.graph, variant=variant, origin="compiled")
+        return self._describe_result(executable, self.graph, choice=choice, origin="compiled")
 
-    def _compile_programs(self, variant: Variant, folder: Path) -> Executable:
-        engine: Any = load_engine(variant.engine)
-        request = replace(self.request, variant=variant)
+    def _compile_programs(self, choice: Choice, folder: Path) -> Executable:
+        engine: Any = load_engine(choice.engine)
+        request = replace(self.request, choice=choice)
         if not is_compiling(engine):
             built: Executable = engine(self.graph, request)
             return built
         folder.mkdir()
         limits = CompileLimits(seconds=self.limits.compile_seconds)
         engine.compile(self.graph, request, folder, limits=limits, progress=lambda _seconds: None)
-        return self._load_programs(variant, self.graph, folder)
+        return self._load_programs(choice, self.graph, folder)
 
     def _keep_programs(
-        self, key: ExecutableKey, variant: Variant, folder: Optional[Path], measured: Optional[TuningReport]
+        self, key: ExecutableKey, choice: Choice, folder: Optional[Path], measured: Optional[TuningReport]
     ) -> None:
-        content: Dict[str, Any] = {"choice": asdict(variant), "speed_up": None, "tuning": None}
+        content: Dict[str, Any] = {"choice": asdict(choice), "speed_up": None, "tuning": None}
         if measured is not None:
             content.update(speed_up=measured.speed_up, tuning=measured.to_dict())
         content["times"] = dict(self.seconds)

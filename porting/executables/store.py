@@ -1,4 +1,4 @@
-"""The store of executables: a folder for each key, written whole or not at all, shared by any number of processes.
+"""Store executables in a folder for each key, written whole or not at all, for any number of processes.
 
 Layout of `<cache folder>/programs/`:
 

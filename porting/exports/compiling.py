@@ -65,7 +65,7 @@ def compile_in_background(arguments: Mapping[str, Any], folder: Path) -> None:
     compile_step(step, cache_dir=arguments["cache_dir"], limits=limits)
 
 
-def require_batch(step: ExportedStep, *, path: Any = None, **wanted: Optional[int]) -> None:
+def require_batch(step: ExportedStep, *, path: object = None, **wanted: Optional[int]) -> None:
     """Raise ExecutableError E025 if the step was exported for another batch than is `wanted`.
 
     The names are those of `BatchRecord`: `micro`, `accumulation`, `replicas`, `iterations`; None is any number.

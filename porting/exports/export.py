@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from ..adapters.labels import split_labels
+from ..adapters.loss_terms import Losses
 from ..api import to_ipu
 from ..api.batch import BatchSignature
 from ..capture.dtypes import device_dtype
@@ -21,7 +22,7 @@ from ..engines.recompute.values_for_backward import keep_values_for_backward
 from ..executables.exported_step import BatchRecord, ExportedStep
 from ..executables.step_file import Path
 from ..options import PortOptions
-from ..structure import make_call_arguments
+from ..structure import Structure, make_call_arguments
 from ..support.atomic_files import write_atomically
 from .dumps import dump_graph
 
@@ -36,8 +37,8 @@ TRANSLATORS = ("capture", "onnx")
 
 def export(
     model: nn.Module,
-    loss: Any,
-    batch: Any,
+    loss: Optional[Losses],
+    batch: Structure,
     path: Path,
     *,
     optimizer: Optional[torch.optim.Optimizer] = None,
@@ -74,8 +75,8 @@ def export(
 
 def capture(
     model: nn.Module,
-    loss: Any,
-    batch: Any,
+    loss: Optional[Losses],
+    batch: Structure,
     *,
     optimizer: Optional[torch.optim.Optimizer] = None,
     options: Optional[PortOptions] = None,

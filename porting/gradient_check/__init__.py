@@ -1,4 +1,4 @@
-"""Gradients against differences: `check_backward` names the element where a backward pass is wrong.
+"""This package compares gradients with differences, and names the element where a backward pass is wrong.
 
 Those use it who write operators, substitutes or modules with a backward pass of their own; it needs no port. The public
 names are loaded on first use.

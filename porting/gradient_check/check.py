@@ -1,4 +1,7 @@
-"""Gradients against differences: does a function's backward pass give the derivative of its forward pass?"""
+"""Compare the backward pass of a function with the derivative of its forward pass.
+
+`porting.check_backward` is here.
+"""
 
 from __future__ import annotations
 

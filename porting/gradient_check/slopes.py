@@ -87,7 +87,7 @@ def _move_tensor(tensor: torch.Tensor, direction: Direction, step: float) -> flo
         if isinstance(direction, torch.Tensor):
             tensor.add_(direction, alpha=step)
             return step
-        place = _find_place(tensor, direction)
+        place = _locate_element(tensor, direction)
         before = float(tensor[place])
         tensor[place] += step
         return float(tensor[place]) - before
@@ -141,11 +141,11 @@ def name_element(tensor: torch.Tensor, index: int) -> str:
     >>> name_element(torch.zeros(2, 3), 4)
     '(1, 1)'
     """
-    place = _find_place(tensor, index)
+    place = _locate_element(tensor, index)
     return f"({', '.join(map(str, place))}{',' if len(place) == 1 else ''})"
 
 
-def _find_place(tensor: torch.Tensor, index: int) -> Tuple[int, ...]:
+def _locate_element(tensor: torch.Tensor, index: int) -> Tuple[int, ...]:
     place = []
     for size in reversed(tensor.shape):
         place.append(index % size)

@@ -3,6 +3,6 @@
 Users add a machine with one JSON file of the same form.
 """
 
-from .machine import DEFAULT, Chip, Links, Machine, find_chip, find_machine, list_chips, list_machines
+from .machine import DEFAULT, Chip, Links, Machine, collect_chips, find_chip, find_machine, read_machines
 
-__all__ = ["DEFAULT", "Chip", "Links", "Machine", "find_chip", "find_machine", "list_chips", "list_machines"]
+__all__ = ["DEFAULT", "Chip", "Links", "Machine", "collect_chips", "find_chip", "find_machine", "read_machines"]

@@ -15,7 +15,7 @@ from typing import Dict, Mapping, Optional, Tuple
 from porting.diagnostics import OptionError
 from porting.support.plain_data import WrongDataError, read_json, read_plain
 
-__all__ = ["DEFAULT", "Chip", "Links", "Machine", "find_chip", "find_machine", "list_chips", "list_machines"]
+__all__ = ["DEFAULT", "Chip", "Links", "Machine", "collect_chips", "find_chip", "find_machine", "read_machines"]
 
 DEFAULT = "bow"
 """The chip that is meant where none is named."""
@@ -146,12 +146,12 @@ def find_machine(name: str) -> Machine:
     file, _, system = name.strip().partition(".json")
     if system or name.strip().endswith(".json"):
         return _choose(_read_file(Path(f"{file}.json")), system.lstrip(":"))
-    return _choose(list_machines(), name)
+    return _choose(read_machines(), name)
 
 
 def find_chip(name: str) -> Chip:
     """Return the chip of this name, in any case; raise OptionError P002 with the known ones for another."""
-    known = list_chips()
+    known = collect_chips()
     wanted = name.strip().lower() if isinstance(name, str) else name
     if wanted not in known:
         raise _make_unknown("chip", wanted, list(known))
@@ -159,7 +159,7 @@ def find_chip(name: str) -> Chip:
 
 
 @functools.lru_cache(maxsize=None)
-def list_machines() -> Mapping[str, Machine]:
+def read_machines() -> Mapping[str, Machine]:
     """Return all machines that this package describes, by name."""
     found: Dict[str, Machine] = {}
     for path in sorted(_FOLDER.glob("*.json")):
@@ -167,9 +167,9 @@ def list_machines() -> Mapping[str, Machine]:
     return found
 
 
-def list_chips() -> Mapping[str, Chip]:
+def collect_chips() -> Mapping[str, Chip]:
     """Return all chips that this package describes, by name."""
-    return {machine.chip.name: machine.chip for machine in list_machines().values()}
+    return {machine.chip.name: machine.chip for machine in read_machines().values()}
 
 
 def _choose(machines: Mapping[str, Machine], name: str) -> Machine:

@@ -81,7 +81,7 @@ class OperatorRecords:
             if maker is not None and (address in known or maker >= self._started):
                 continue
             if sources is None:
-                sources = self._find_sources(inputs, ranges)
+                sources = self._list_sources(inputs, ranges)
             result = measure_range(name, tensor)
             is_meant = not result.num_nan and (
                 names_infinity or (bool(sources) and all(self._records[source].is_meant for source in sources))
@@ -112,7 +112,7 @@ class OperatorRecords:
         self._made_by[_find_address(value.tensor)] = len(self._records)
         self._records.append(_Record(None, value.kind, (), range_, (), is_meant))
 
-    def _find_sources(self, inputs: Sequence[NamedValue], ranges: Tuple[ValueRange, ...]) -> Tuple[int, ...]:
+    def _list_sources(self, inputs: Sequence[NamedValue], ranges: Tuple[ValueRange, ...]) -> Tuple[int, ...]:
         """Return the records of those inputs that were not finite; of those with NaN only, if there are such."""
         by_kind: Dict[bool, Set[int]] = {True: set(), False: set()}
         for value, range_ in zip(inputs, ranges):

@@ -1,4 +1,7 @@
-"""`NotFiniteSearch`: the watcher that ends a run at the first value of it that is not finite."""
+"""End a run at the first value of it that is not finite, and say where that was.
+
+`NotFiniteSearch` is the watcher of a step that does it.
+"""
 
 from __future__ import annotations
 

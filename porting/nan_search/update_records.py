@@ -1,4 +1,7 @@
-"""The updates of a search: the parameter, or the state of its optimizer, that an update makes not finite."""
+"""Find the parameter, or the state of its optimizer, that an update makes not finite.
+
+The search asks it after each step.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The range of a tensor: its finite values, how many are not, and in half precision the smallest that is not zero."""
+"""Measure the range of a tensor: its finite values, and how many are not.
+
+In half precision it tells the smallest value that is not zero, too.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plain PyTorch as it runs: a watcher is told of each function of torch, its module and the user's line."""
+"""Tell a watcher of each function of torch as plain PyTorch runs, with its module and the user's line."""
 
 from __future__ import annotations
 

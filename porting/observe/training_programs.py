@@ -1,4 +1,7 @@
-"""A training program from outside: what it calls of torch goes through a watcher, and the program stays as it is."""
+"""Watch a training program from outside: what it calls of torch goes through a watcher.
+
+The program stays as it is.
+"""
 
 from __future__ import annotations
 

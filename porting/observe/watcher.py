@@ -1,4 +1,7 @@
-"""`Watcher`: what is told of a step as it runs, and what it is told of an operator, a forward pass and an update."""
+"""Define what a watcher is told of a step as it runs.
+
+It hears of operators, of a forward pass and of an update.
+"""
 
 from __future__ import annotations
 

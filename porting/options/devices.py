@@ -7,7 +7,7 @@ import os
 from types import ModuleType
 from typing import Any, Dict, Tuple, Union
 
-from porting.diagnostics import OptionError, list_names
+from porting.diagnostics import OptionError, join_names
 from porting.support.entry_points import read_entry_points
 
 __all__ = ["DEVICES", "ENTRY_POINTS", "list_devices", "load_backend", "read_requested_device", "register_backend"]
@@ -33,7 +33,7 @@ def register_backend(name: str, module: Union[str, ModuleType]) -> None:
         raise OptionError.at_caller(
             "P002",
             message=f"a backend cannot be called {name!r}",
-            help=f"use a name like those of variables, and none of {list_names(DEVICES)}",
+            help=f"use a name like those of variables, and none of {join_names(DEVICES)}",
         )
     if not isinstance(module, (str, ModuleType)) or not module:
         raise OptionError.at_caller(
@@ -78,7 +78,7 @@ def read_requested_device(device: str = "auto") -> str:
     # looking for the devices of others reads a file of each installed package
     known = DEVICES if device in DEVICES and value in ("", *DEVICES) else list_devices()
     if device not in known:
-        raise OptionError.at_caller("P002", message=f"`device` is {device!r}", help=f"use one of {list_names(known)}")
+        raise OptionError.at_caller("P002", message=f"`device` is {device!r}", help=f"use one of {join_names(known)}")
     value = value if value in known else value.lower()
     if device != "auto" or not value:
         return device
@@ -86,6 +86,6 @@ def read_requested_device(device: str = "auto") -> str:
         raise OptionError.of(
             "P005",
             message=f"the environment variable PORTING_DEVICE is {os.environ['PORTING_DEVICE']!r}",
-            help=f"set it to one of {list_names(known, quote='')}, or unset it",
+            help=f"set it to one of {join_names(known, quote='')}, or unset it",
         )
     return value

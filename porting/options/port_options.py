@@ -70,7 +70,7 @@ def _are_parts(value: object) -> bool:
     return all(_is_name(name) and is_count(parts) and parts > 1 for name, parts in value.items())
 
 
-def _list_names(names: Iterable[object]) -> str:
+def _join_names(names: Iterable[object]) -> str:
     return ", ".join(repr(name) for name in names)
 
 
@@ -97,7 +97,7 @@ def _make_switch(*, default: bool) -> Any:
 def _make_choice(*names: str) -> Any:
     """Make a field that takes one of `names`, by default the first."""
     return _make_option(
-        names[0], f"one of {_list_names(names)}", lambda value: isinstance(value, str) and value in names
+        names[0], f"one of {_join_names(names)}", lambda value: isinstance(value, str) and value in names
     )
 
 
@@ -216,7 +216,7 @@ class PortOptions:
     )
     allow: Sequence[str] = _make_option(
         (),
-        f"a list of {_list_names(_ALLOWED)}, each once",
+        f"a list of {_join_names(_ALLOWED)}, each once",
         lambda value: _are_names(value) and set(value) <= set(_ALLOWED),
     )
     frozen: Union[str, Sequence[str]] = _make_option(
@@ -239,7 +239,7 @@ class PortOptions:
             for option in dataclasses.fields(self)
             if not option.metadata["check"](getattr(self, option.name))
         ]
-        problems = problems or _find_contradictions(self)
+        problems = problems or _list_contradictions(self)
         if problems:
             faults = tuple(fault for fault, _accepted in problems)
             is_single = len(problems) == 1
@@ -304,7 +304,7 @@ class PortOptions:
         return dataclasses.replace(self, **changes)
 
 
-def _find_contradictions(options: PortOptions) -> List[Tuple[str, str]]:
+def _list_contradictions(options: PortOptions) -> List[Tuple[str, str]]:
     """Check the options that depend on each other, once each is valid: a fault, and which values are accepted."""
     if options.keep_gradients and options.output_mode != "all" and options.micro_batches_per_call > 1:
         fault = f"`keep_gradients` with `output_mode` {options.output_mode!r}, which returns some of them only"

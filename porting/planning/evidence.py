@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Iterator
 
-from ..machines import Machine, list_chips
+from ..machines import Machine, collect_chips
 from .memory_model import Layout
 from .step_memory import StepMemory
 
@@ -22,7 +22,7 @@ _RARE = ("lstm", "gru", "rnn", "fft", "scatter", "index_add", "segment", "sort",
 
 def iter_reasons_outside(step: StepMemory, layout: Layout, machine: Machine) -> Iterator[str]:
     """List the reasons for which the evidence does not cover this layout of a step on this machine."""
-    if machine.chip.name not in list_chips():
+    if machine.chip.name not in collect_chips():
         yield f"no configuration of `{machine.chip.name}` is known"
     if layout.num_ipus > _MOST_IPUS:
         yield f"a replica of {layout.num_ipus} IPUs; the largest known has {_MOST_IPUS}"

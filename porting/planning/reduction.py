@@ -19,7 +19,7 @@ from torch import nn
 from .. import simulator
 from ..adapters.loss_terms import Losses
 from ..api import to_ipu
-from ..diagnostics import PortingError, list_names, take_first_line
+from ..diagnostics import PortingError, join_names, take_first_line
 from ..model_copies import copy_model
 from ..module_attributes import materialise_lazy_modules
 from ..options import PortOptions
@@ -129,7 +129,7 @@ def reduce_model(
             raise _make_refusal(f"the small model cannot run: {take_first_line(error)}", divisor) from error
     differing = sorted((wanted ^ operators) | (_collect_kinds(model) ^ _collect_kinds(small)))
     if differing:
-        raise _make_refusal(f"only one of the two has {list_names(differing)}", divisor)
+        raise _make_refusal(f"only one of the two has {join_names(differing)}", divisor)
     return Reduction(
         model=small,
         kept={name: kept for name, (kept, _left_out) in chains.items()},

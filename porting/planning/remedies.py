@@ -11,7 +11,7 @@ import itertools
 from dataclasses import dataclass, replace
 from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from ..diagnostics import list_names
+from ..diagnostics import join_names
 from ..options import PortOptions
 from .memory_model import Layout, measure_ipus
 from .split import Splitter
@@ -163,7 +163,7 @@ def _recompute_blocks(step: StepMemory, layout: Layout, options: PortOptions, _l
     least, names, changes = min(trials, key=lambda trial: trial[:2], default=(0, [], {}))
     if not trials or least >= _measure_fullest(step, layout):
         return None
-    listed = list_names(names, quote='"')
+    listed = join_names(names, quote='"')
     words = f"`recompute=[{listed}]`: the forward pass is computed a second time, about a third more work"
     return _Change("recomputation", words, {"recompute": list(names)}, changes, "+ 33 %")
 

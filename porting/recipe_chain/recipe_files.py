@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Iterator, List, Optional, Tuple
 
-from porting.diagnostics import PortingError, list_names
+from porting.diagnostics import PortingError, join_names
 
 __all__ = ["RECIPES_FOLDER", "Recipe", "RecipeStep", "copy_recipe", "create_folder", "find_recipe", "read_recipes"]
 
@@ -149,7 +149,7 @@ def _read_recipe(folder: Path) -> Recipe:
         raise PortingError.of(
             "R001",
             message=f"two steps of the folder `{folder}` have one number",
-            notes=list_names(twice),
+            notes=join_names(twice),
             help="number each step, or name a file that is none without `step_` in front",
         )
     is_ours = folder.parent == RECIPES_FOLDER.resolve()

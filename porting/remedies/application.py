@@ -15,7 +15,7 @@ from porting.remedies.device_values import is_on_device
 from porting.remedies.entries import Fallback, OperatorSubstitute, Patch, Remedy, Target
 from porting.remedies.library_table import list_remedies
 from porting.remedies.masked_rows import MaskedRows, answer_masked
-from porting.remedies.operator_table import find_substitutes, list_substitutes, name_target
+from porting.remedies.operator_table import list_substitutes, name_target, order_substitutes
 from porting.remedies.patching import find_attribute, is_importable_now, replaced_attribute
 from porting.remedies.sources import EditMismatchError, edit_function
 from porting.remedies.uses import HostUse, Uses, make_mismatch, refuse_on_host
@@ -71,7 +71,7 @@ class Remedies:
             self._uses, strict=self._strict, make_host_call=self._make_host_call, trains=trains, kept=self._host_calls
         )
         functions: Dict[Any, List[Callable[..., Any]]] = {}
-        modules = _list_code_modules(model)
+        modules = _collect_code_modules(model)
         with ExitStack() as changes:
             for remedy in self._select_remedies(modules):
                 self._apply(remedy, modules, changes)
@@ -167,7 +167,7 @@ def _is_no_module(target: str) -> bool:
     return not issubclass(owner, nn.Module)
 
 
-def _list_code_modules(model: nn.Module) -> Set[str]:
+def _collect_code_modules(model: nn.Module) -> Set[str]:
     """List the classes of `model` as "module:Class", and the names of the Python modules that they are written in."""
     classes = {kind for module in model.modules() for kind in type(module).__mro__}
     names = {kind.__module__ for kind in classes}
@@ -190,7 +190,7 @@ class _Answers:
 
     def ask(self, target: Target, args: Sequence[Any], kwargs: Kwargs) -> Any:
         """Return what the first substitute of `target` with an answer computes, or `Fallback`."""
-        for entry in find_substitutes(target):
+        for entry in order_substitutes(target):
             if entry.on_host:
                 return self._run_on_host(entry, args, kwargs)
             result = entry.compute(*args, **kwargs)

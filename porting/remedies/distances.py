@@ -45,7 +45,7 @@ def measure_matrices(
     matrices = x if dtype is None else x.to(dtype)
     if not matrices.is_floating_point():
         return Fallback
-    norms = _combine_singular(_find_singular(torch.movedim(matrices, (rows, columns), (-2, -1))), ord)
+    norms = _combine_singular(_list_singular(torch.movedim(matrices, (rows, columns), (-2, -1))), ord)
     if keepdim:
         for place in sorted((rows, columns)):
             norms = norms.unsqueeze(place)
@@ -56,8 +56,8 @@ def _has_dimensions(x: torch.Tensor, dim: Sequence[int]) -> bool:
     return len(dim) == 2 and all(isinstance(place, int) and -x.dim() <= place < x.dim() for place in dim)
 
 
-def _find_singular(matrices: torch.Tensor) -> List[torch.Tensor]:
-    """Find the singular values of (..., R, C), one of R and C at most 2: the largest, the smallest, and their sum."""
+def _list_singular(matrices: torch.Tensor) -> List[torch.Tensor]:
+    """List the singular values of (..., R, C), one of R and C at most 2: the largest, the smallest, and their sum."""
     vectors = matrices if matrices.shape[-2] <= 2 else matrices.transpose(-2, -1)
     if vectors.shape[-2] == 1:
         return [torch.linalg.vector_norm(vectors, 2, dim=(-2, -1))] * 3

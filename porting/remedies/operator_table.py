@@ -11,7 +11,7 @@ from torch import nn
 from porting.diagnostics import OptionError
 from porting.remedies.entries import OperatorSubstitute, Target
 
-__all__ = ["find_substitutes", "list_substitutes", "load_built_in", "name_target", "op"]
+__all__ = ["list_substitutes", "load_built_in", "name_target", "op", "order_substitutes"]
 
 # Modules with built-in substitutes, which say of themselves in `SUBSTITUTES` what they have.
 _BUILT_IN = (
@@ -121,7 +121,7 @@ def list_substitutes() -> Tuple[OperatorSubstitute, ...]:
     return tuple(entry for entries in _registered.values() for entry in entries)
 
 
-def find_substitutes(target: Target) -> Sequence[OperatorSubstitute]:
+def order_substitutes(target: Target) -> Sequence[OperatorSubstitute]:
     """List the substitutes of one target in the order in which they are asked: those on the host come last."""
     load_built_in()
     found = _registered.get(target, ())

@@ -41,7 +41,7 @@ def sample_grid(
     places = places.to(torch.float32) if x.dtype in (torch.float16, torch.bfloat16) else places
     # the grid counts its dimensions from the last of the image
     taps = [
-        _find_taps(places[..., -1 - dim], size, mode, padding_mode, bool(align_corners))
+        _list_taps(places[..., -1 - dim], size, mode, padding_mode, bool(align_corners))
         for dim, size in enumerate(x.shape[2:])
     ]
     values = _sum_taps(x, taps)
@@ -55,7 +55,7 @@ def _are_sampled(x: torch.Tensor, grid: torch.Tensor, mode: object, padding_mode
     return fits and is_known and x.dtype == grid.dtype and x.shape[0] == grid.shape[0] and x.numel() > 0
 
 
-def _find_taps(
+def _list_taps(
     coordinates: torch.Tensor, size: int, mode: str, padding_mode: str, align_corners: bool
 ) -> Sequence[_Tap]:
     """Say which positions of a dimension of `size` are read for coordinates (N, places) from -1 to 1."""

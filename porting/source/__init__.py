@@ -1,4 +1,7 @@
-"""Users' programs as source: read without being run, what happens in them as facts, and rules that judge the facts."""
+"""This package reads users' programs without running them, and judges what happens in them.
+
+`porting check` uses it: files become facts, and rules go through these.
+"""
 
 from __future__ import annotations
 

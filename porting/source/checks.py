@@ -1,4 +1,7 @@
-"""The source analysis: all rules on all facts of a program, and their findings in the order of the source."""
+"""Apply all rules to all facts of a program, and give their findings in the order of the source.
+
+A preflight begins with it.
+"""
 
 from __future__ import annotations
 

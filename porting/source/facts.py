@@ -1,9 +1,9 @@
-"""Facts about what happens in a program, which rules read: things, calls, statements, and where each of them stands.
+"""Hold the facts of a program that rules read: its objects, calls and statements, and where each of them stands.
 
-A *thing* is what a value may be: the model, its optimizer, a batch. The walk through a program makes a thing where it
-is constructed and carries it through assignments, attributes of `self`, arguments and results of the program's
-functions. A value may be several things, as after a branch, and none where nothing is known of it. While facts are
-collected the recorder amends them, as things and calls point to each other; rules only read them.
+A *program object* is what a value may be: the model, its optimizer, a batch. The walk through a program makes one where
+it is constructed and carries it through assignments, attributes of `self`, arguments and results of the program's
+functions. A value may be several, as after a branch, and none where nothing is known of it. While facts are collected
+the walk amends them, as objects and calls point to each other; rules only read them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,19 @@ from typing import Dict, FrozenSet, List, Mapping, Optional, Tuple
 
 from porting.diagnostics import Place
 
-__all__ = ["Call", "Facts", "Import", "Kind", "Loop", "LoopKind", "Statement", "Thing", "Things", "Way", "Where"]
+__all__ = [
+    "Call",
+    "Facts",
+    "Import",
+    "Kind",
+    "Loop",
+    "LoopKind",
+    "ProgramObject",
+    "ProgramObjects",
+    "Statement",
+    "Way",
+    "Where",
+]
 
 
 class Kind(str, Enum):
@@ -54,29 +66,29 @@ class Kind(str, Enum):
     WRITER = "writer"
     """What writes files or logs: a `SummaryWriter`, an open file, a logger of experiments."""
     OTHER = "other"
-    """A thing of a library that no rule has a word for; its name tells what it is."""
+    """A program object of a library that no rule has a word for; its name tells what it is."""
 
 
 @dataclass(eq=False)
-class Thing:
-    """A value that the program makes: its kind, what made it, where, and of which other things.
+class ProgramObject:
+    """A value that the program makes: its kind, what made it, where, and of which other objects.
 
     `name` is the qualified name of what was called: `torch.optim.SGD`, `train.Net`, `poptorch.trainingModel`. `parts`
-    are the things that it was made of: an optimizer's module, a port's module, optimizer and options, a loader's
+    are the objects that it was made of: an optimizer's module, a port's module, optimizer and options, a loader's
     dataset, the module that computed an output, the criterion and outputs of a loss.
     """
 
     kind: Kind
     name: str = ""
     place: Optional[Place] = None
-    parts: Tuple[Thing, ...] = ()
+    parts: Tuple[ProgramObject, ...] = ()
     call: Optional[Call] = None
     """The call that made it, whose keywords tell its settings."""
     is_guess: bool = False
     """Whether nothing but a name tells what it is."""
 
 
-Things = Tuple[Thing, ...]
+ProgramObjects = Tuple[ProgramObject, ...]
 
 
 class LoopKind(str, Enum):
@@ -93,7 +105,7 @@ class Loop:
 
     node: ast.AST
     kind: LoopKind
-    things: Things = ()
+    objects: ProgramObjects = ()
 
 
 Way = Tuple[Tuple[ast.expr, ...], FrozenSet[str]]
@@ -136,7 +148,7 @@ class Where:
 class Call:
     """A call: of what, on what, with what, and what comes out.
 
-    `name` is the qualified name (`torch.nn.functional.cross_entropy`, `train.evaluate`) of a function, class or thing
+    `name` is the qualified name (`torch.nn.functional.cross_entropy`, `train.evaluate`) of a function, class or object
     that is called (`train.Net` for `model(x)`, whose `receiver` is the model); for a method it is a dot and its name,
     as `.backward`, and `receiver` what it is called on.
     """
@@ -145,19 +157,19 @@ class Call:
     place: Place
     name: str
     where: Where
-    receiver: Things = ()
-    arguments: Tuple[Things, ...] = ()
-    keywords: Mapping[str, Things] = field(default_factory=dict)
-    result: Things = ()
+    receiver: ProgramObjects = ()
+    arguments: Tuple[ProgramObjects, ...] = ()
+    keywords: Mapping[str, ProgramObjects] = field(default_factory=dict)
+    result: ProgramObjects = ()
     other_names: Tuple[str, ...] = ()
     """What else it may call, where that is not certain."""
     order: int = 0
     """Counts the facts in the order in which the program would come to them."""
 
     @property
-    def given(self) -> Things:
-        """The things of all its arguments."""
-        return tuple(thing for things in (*self.arguments, *self.keywords.values()) for thing in things)
+    def given(self) -> ProgramObjects:
+        """The objects of all its arguments."""
+        return tuple(one for objects in (*self.arguments, *self.keywords.values()) for one in objects)
 
     def is_method(self, *names: str) -> bool:
         """Tell whether it calls one of these methods of something."""
@@ -166,22 +178,22 @@ class Call:
     def is_on(self, *kinds: Kind) -> bool:
         """Tell whether what it is called on may be of one of these kinds."""
         # asked by each rule of each call, of which most are on nothing
-        return bool(self.receiver) and any(thing.kind in kinds for thing in self.receiver)
+        return bool(self.receiver) and any(one.kind in kinds for one in self.receiver)
 
 
 @dataclass(eq=False)
 class Statement:
     """A statement or expression other than a call that rules look at: an assignment, a comparison, an `if`, a `print`.
 
-    `things` are those of the value that it assigns, tests or compares. `targets` are the things that are assigned to:
+    `objects` are those of the value that it assigns, tests or compares. `targets` are the objects that are assigned to:
     what the name held before, or what the attribute or element belongs to.
     """
 
     node: ast.AST
     place: Place
     where: Where
-    things: Things = ()
-    targets: Things = ()
+    objects: ProgramObjects = ()
+    targets: ProgramObjects = ()
     asks: str = ""
     """What Python asks the tensors of the node for, if the node is an expression of `Facts.reads`."""
 
@@ -209,7 +221,7 @@ class Facts:
     Of weights it asks for `data` or `grad`, and of a module's own lists and dictionaries for its `parts`.
     """
     imports: List[Import] = field(default_factory=list)
-    things: List[Thing] = field(default_factory=list)
+    objects: List[ProgramObject] = field(default_factory=list)
     unread: List[Call] = field(default_factory=list)
     """Calls of what no file that was read can be: an import by a name that is computed, or a text that is run."""
     left: List[str] = field(default_factory=list)
@@ -219,13 +231,13 @@ class Facts:
     functions: List[ast.AST] = field(default_factory=list)
     """The functions that are defined; those that were entered are `entered`."""
     entered: List[ast.AST] = field(default_factory=list)
-    _listed: Dict[Tuple[Kind, ...], List[Thing]] = field(default_factory=dict)
+    _listed: Dict[Tuple[Kind, ...], List[ProgramObject]] = field(default_factory=dict)
     _methods: Dict[str, List[Call]] = field(default_factory=dict)
 
-    def list_things(self, *kinds: Kind) -> List[Thing]:
-        """List the things of these kinds, in the order in which they are made; rules ask for them of each call."""
+    def list_program_objects(self, *kinds: Kind) -> List[ProgramObject]:
+        """List the objects of these kinds, in the order in which they are made; rules ask for them of each call."""
         if kinds not in self._listed:
-            self._listed[kinds] = [thing for thing in self.things if thing.kind in kinds]
+            self._listed[kinds] = [one for one in self.objects if one.kind in kinds]
         return self._listed[kinds]
 
     def list_methods(self, *names: str) -> List[Call]:
@@ -239,4 +251,4 @@ class Facts:
     @property
     def is_ported(self) -> bool:
         """Whether the program makes a port anywhere."""
-        return any(thing.kind is Kind.PORT for thing in self.things)
+        return any(one.kind is Kind.PORT for one in self.objects)

@@ -10,7 +10,7 @@ from typing import Dict, Iterable, Iterator, List, Tuple
 from porting.source.files import Unit, list_blocks, list_nodes
 from porting.source.text_values import ANYTHING, evaluate_text, read_names
 
-__all__ = ["ImportedName", "is_main_guard", "list_imports"]
+__all__ = ["ImportedName", "is_main_guard", "iter_imports"]
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class ImportedName:
     is_computed: bool = False
 
 
-def list_imports(unit: Unit, *, is_main: bool) -> Iterator[ImportedName]:
+def iter_imports(unit: Unit, *, is_main: bool) -> Iterator[ImportedName]:
     """List the imports of a file, wherever they stand; those under its main guard only where it is the program."""
     names: Dict[str, List[str]] = {}
     has_computed = "import_module" in unit.text or "__import__" in unit.text
@@ -43,7 +43,7 @@ def list_imports(unit: Unit, *, is_main: bool) -> Iterator[ImportedName]:
             parts = tuple(alias.name for alias in node.names if alias.name != "*")
             yield ImportedName(node, node.module or "", node.level, parts, is_optional)
         elif isinstance(node, ast.Call) and has_computed:
-            yield from _list_computed(node, names, unit, is_optional=is_optional)
+            yield from _iter_computed(node, names, unit, is_optional=is_optional)
         elif isinstance(node, ast.Dict) and has_computed:
             for text in (value.value for value in node.values if isinstance(value, ast.Constant)):
                 if isinstance(text, str) and _TABLED.fullmatch(text):
@@ -54,7 +54,7 @@ def list_imports(unit: Unit, *, is_main: bool) -> Iterator[ImportedName]:
 _TABLED = re.compile(r"[^\W\d]\w*(\.\w+)*(:\w+(\.\w+)*)?")
 
 
-def _list_computed(
+def _iter_computed(
     node: ast.Call, names: Dict[str, List[str]], unit: Unit, *, is_optional: bool
 ) -> Iterator[ImportedName]:
     called = getattr(node.func, "attr", getattr(node.func, "id", ""))

@@ -17,13 +17,13 @@ __all__ = [
     "Row",
     "find_asking",
     "find_class_kind",
-    "find_kinds",
     "find_method_kind",
-    "find_result_kinds",
-    "find_words",
     "is_host_name",
     "is_known_library",
     "is_of_python",
+    "list_kinds",
+    "list_result_kinds",
+    "list_words",
     "read_name_rows",
     "read_tables",
 ]
@@ -50,24 +50,24 @@ def _read_row(line: str) -> Row:
     return Row(tuple(words.split(",")), re.compile(pattern), tuple(examples.split(",")))
 
 
-def find_words(table: str, name: str) -> Tuple[str, ...]:
-    """Find the words of the first row of a table that a name fits; none where it fits no row."""
+def list_words(table: str, name: str) -> Tuple[str, ...]:
+    """List the words of the first row of a table that a name fits; none where it fits no row."""
     return next((row.words for row in read_tables()[table] if row.pattern.fullmatch(name)), ())
 
 
 @functools.lru_cache(maxsize=16384)
-def find_kinds(table: str, name: str) -> Tuple[Kind, ...]:
-    """Find what a name is by the first row of a table that it fits; nothing where none does."""
-    return tuple(map(Kind, find_words(table, name)))
+def list_kinds(table: str, name: str) -> Tuple[Kind, ...]:
+    """List what a name is by the first row of a table that it fits; nothing where none does."""
+    return tuple(map(Kind, list_words(table, name)))
 
 
-def find_result_kinds(name: str) -> Tuple[Kind, ...]:
-    """Find what a call of a qualified name returns; nothing where the table does not say.
+def list_result_kinds(name: str) -> Tuple[Kind, ...]:
+    """List what a call of a qualified name returns; nothing where the table does not say.
 
-    >>> find_result_kinds("torch.optim.SGD")
+    >>> list_result_kinds("torch.optim.SGD")
     (<Kind.OPTIMIZER: 'optimizer'>,)
     """
-    return find_kinds("calls", name)
+    return list_kinds("calls", name)
 
 
 def find_class_kind(name: str) -> Optional[Kind]:
@@ -78,12 +78,12 @@ def find_class_kind(name: str) -> Optional[Kind]:
     """
     if name.partition(".")[0] in NAMES["other frameworks"]:
         return None
-    return next(iter(find_kinds("classes", name)), None)
+    return next(iter(list_kinds("classes", name)), None)
 
 
 def find_method_kind(kind: Kind, method: str) -> Optional[Kind]:
-    """Find what a method of a thing of this kind returns; None where the table does not say."""
-    return next(iter(find_kinds("methods", f"{kind.value}.{method}")), None)
+    """Find what a method of a program object of this kind returns; None where the table does not say."""
+    return next(iter(list_kinds("methods", f"{kind.value}.{method}")), None)
 
 
 _SECTIONS = read_sections("library_names.txt")
@@ -117,7 +117,7 @@ def find_asking(name: str) -> str:
     >>> find_asking("builtins.max"), find_asking(".item"), find_asking("torch.mean")
     ('elements', 'method', '')
     """
-    return "".join(find_words("asking", name)).replace("-", " ")
+    return "".join(list_words("asking", name)).replace("-", " ")
 
 
 SEQUENCES: Mapping[str, str] = {name: form for form, name in read_name_rows("sequences")}

@@ -1,4 +1,7 @@
-"""Notebooks as cells of Python: the JSON around them taken off, and the lines that only IPython understands blanked."""
+"""Read a notebook as cells of Python, with the lines that only IPython understands blanked.
+
+`files` reads notebooks by it, so that a finding names the cell.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A user's program as modules: which file an import means, and which files are programs of their own."""
+"""Find which file of a user's program an import means, and which files are programs of their own.
+
+The walk follows imports by it.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,9 @@ import sys
 from dataclasses import dataclass, field, replace
 from typing import Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple, Union
 
-from porting.diagnostics import Finding, list_names
+from porting.diagnostics import Finding, join_names
 from porting.source.files import Unit, list_sources, read_source
-from porting.source.imports import ImportedName, list_imports
+from porting.source.imports import ImportedName, iter_imports
 from porting.source.library import NAMES, is_known_library
 from porting.source.search_path import (
     Folders,
@@ -119,7 +122,7 @@ class Project:
 
     # ---------------------------------------------------------------- which file an import means
 
-    def find_modules(self, name: str, importer: Module, level: int = 0) -> List[Module]:
+    def resolve_import(self, name: str, importer: Module, level: int = 0) -> List[Module]:
         """Find what `import a.b.c` means: `a`, `a.b` and `a.b.c`; nothing where it is a library's or is not found.
 
         It is looked for as Python does, in the folders of the program's path, and then where the program may have been
@@ -128,7 +131,7 @@ class Project:
         key = (name, level, importer.path)
         found = self._found.get(key)
         if found is None:
-            found = self._find(name, importer, level)
+            found = self._resolve_name(name, importer, level)
             if not found:
                 return []
             self._found[key] = found
@@ -137,12 +140,12 @@ class Project:
                 self.modules.setdefault(module.path, module)
         return found
 
-    def _find(self, name: str, importer: Module, level: int) -> List[Module]:
+    def _resolve_name(self, name: str, importer: Module, level: int) -> List[Module]:
         if is_library(name) and not level:
             return []
         parts = name.split(".") if name else []
         search = self._get_search(importer)
-        for folders in self._list_searched(importer, level):
+        for folders in self._iter_searched(importer, level):
             if level and not parts:
                 return [self._find_package(folders, search)]
             spots = self._folders.locate(parts, folders)
@@ -151,7 +154,7 @@ class Project:
                 return self._read_spots(parts, spots, search)
         return []
 
-    def _list_searched(self, importer: Module, level: int) -> Iterator[Sequence[str]]:
+    def _iter_searched(self, importer: Module, level: int) -> Iterator[Sequence[str]]:
         own = importer.folders or (os.path.dirname(importer.path),)
         if level:
             for _ in range(level - 1):
@@ -240,7 +243,7 @@ class Project:
         missing: List[Tuple[ImportedName, Finding]] = []
         names: List[str] = []
         for unit in module.units:
-            for wanted in (*list_imports(unit, is_main=is_main), *self._list_configured(unit, module)):
+            for wanted in (*iter_imports(unit, is_main=is_main), *self._iter_configured(unit, module)):
                 names += [] if wanted.level else [wanted.name]
                 found, lost = self._follow_import(wanted, module)
                 modules += found
@@ -249,7 +252,7 @@ class Project:
         read = [found for found in dict.fromkeys(modules) if found.units and found is not module]
         return Imported(tuple(read), tuple(dict.fromkeys(computed)), tuple(missing), tuple(names))
 
-    def _list_configured(self, unit: Unit, module: Module) -> Iterator[ImportedName]:
+    def _iter_configured(self, unit: Unit, module: Module) -> Iterator[ImportedName]:
         """List what the project's configurations name, where a file makes something of them."""
         if _makes_configured(unit):
             for target in list_targets(self._get_search(module).repository):
@@ -259,14 +262,14 @@ class Project:
     def _follow_import(self, wanted: ImportedName, importer: Module) -> Tuple[List[Module], List[str]]:
         """Find the modules of an import, and name those that are neither found nor a library's."""
         if ANYTHING in wanted.name:
-            return list(self._list_matching(wanted, importer)), []
-        found = list(self.find_modules(wanted.name, importer, wanted.level))
+            return list(self._iter_matching(wanted, importer)), []
+        found = list(self.resolve_import(wanted.name, importer, wanted.level))
         if not found:
             return [], [wanted.name] if self._is_missing(wanted, importer) else []
         package = found[-1]
         lost = []
         for part in wanted.parts if package.folders else ():
-            inner = self.find_modules(part, package, 1)
+            inner = self.resolve_import(part, package, 1)
             found += inner
             if not inner and package.is_namespace and not wanted.is_optional and not self._is_compiled(part, package):
                 lost.append(f"{wanted.name}.{part}" if wanted.name else part)
@@ -275,14 +278,14 @@ class Project:
     def _is_compiled(self, part: str, package: Module) -> bool:
         return any(spot.is_compiled for spot in self._folders.locate([part], package.folders))
 
-    def _list_matching(self, wanted: ImportedName, importer: Module) -> Iterator[Module]:
+    def _iter_matching(self, wanted: ImportedName, importer: Module) -> Iterator[Module]:
         """List the modules of the program whose names fit a pattern, as `models.*_net`."""
         fixed, _, _rest = wanted.name.partition(ANYTHING)
         package = fixed.rpartition(".")[0]
-        found = self.find_modules(package, importer, wanted.level) if package or wanted.level else []
+        found = self.resolve_import(package, importer, wanted.level) if package or wanted.level else []
         for part in self._folders.list_modules(found[-1].folders) if found else ():
             if fnmatch.fnmatchcase(f"{package}.{part}" if package else part, wanted.name):
-                yield from self.find_modules(part, found[-1], 1)
+                yield from self.resolve_import(part, found[-1], 1)
 
     def _is_missing(self, wanted: ImportedName, importer: Module) -> bool:
         """Tell whether an import that was not found is the program's own, and not a library's.
@@ -295,7 +298,7 @@ class Project:
             self.libraries.add(top)
             return False
         spots: List[Spot] = []
-        for folders in self._list_searched(importer, wanted.level):
+        for folders in self._iter_searched(importer, wanted.level):
             spots = max(spots, self._folders.locate([top, *rest], folders), key=len)
         if any(spot.is_compiled for spot in spots):
             return False
@@ -307,9 +310,9 @@ class Project:
 
     def _report_missing(self, wanted: ImportedName, name: str, unit: Unit, importer: Module) -> Finding:
         folders = [
-            folder or os.curdir for searched in self._list_searched(importer, wanted.level) for folder in searched
+            folder or os.curdir for searched in self._iter_searched(importer, wanted.level) for folder in searched
         ]
-        looked = list_names(dict.fromkeys(folders), most=_MOST_FOLDERS)
+        looked = join_names(dict.fromkeys(folders), most=_MOST_FOLDERS)
         return Finding(
             "X024",
             message=f"`{'.' * wanted.level}{name}` was not found, and what it holds was not read",

@@ -88,7 +88,7 @@ class Folders:
 
     def list_modules(self, folders: Sequence[str]) -> List[str]:
         """List the modules and packages of a package."""
-        names = {name for folder in folders for name in self._list_names(folder)}
+        names = {name for folder in folders for name in self._collect_names(folder)}
         stems = {name[:-3] for name in names if name.endswith(".py")} | {name for name in names if "." not in name}
         return sorted(stem for stem in stems if stem.isidentifier() and stem != "__init__")
 
@@ -96,9 +96,9 @@ class Folders:
         """Find a module as Python's finder does: a package, else a file, else what all folders of that name make up."""
         portions: List[str] = []
         for folder in folders:
-            names = self._list_names(folder)
+            names = self._collect_names(folder)
             base = os.path.normpath(os.path.join(folder, part)) if part in names or part + ".py" in names else ""
-            if part in names and "__init__.py" in self._list_names(base):
+            if part in names and "__init__.py" in self._collect_names(base):
                 return Spot(os.path.join(base, "__init__.py"), (base,))
             compiled = next((part + suffix for suffix in EXTENSION_SUFFIXES if part + suffix in names), "")
             if compiled:
@@ -109,7 +109,7 @@ class Folders:
                 portions.append(base)
         return Spot(folders=tuple(portions)) if portions else None
 
-    def _list_names(self, folder: str) -> FrozenSet[str]:
+    def _collect_names(self, folder: str) -> FrozenSet[str]:
         if folder not in self._names:
             self._names[folder] = frozenset()
             with suppress(OSError):
@@ -234,11 +234,11 @@ _TARGET = re.compile(r"""^\s*-?\s*_target_:\s*["']?((?:[^\W\d]\w*\.)+[^\W\d]\w*)
 
 def is_declared(top: str, repository: str) -> bool:
     """Tell whether a project's requirements name a library."""
-    return bool(repository) and top.lower().replace("_", "-") in _list_declared(repository)
+    return bool(repository) and top.lower().replace("_", "-") in _collect_declared(repository)
 
 
 @functools.lru_cache(maxsize=64)
-def _list_declared(repository: str) -> FrozenSet[str]:
+def _collect_declared(repository: str) -> FrozenSet[str]:
     words: List[str] = []
     for path in Path(repository).glob("*"):
         if _DECLARATIONS.fullmatch(path.name):

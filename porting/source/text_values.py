@@ -136,7 +136,7 @@ def list_added_folders(tree: ast.AST, file: str) -> List[Tuple[str, bool]]:
     found: List[Tuple[str, bool]] = []
     for node in _list_in_order(tree):
         _read_assignment(node, names, file)
-        for value, is_first in _list_additions(node):
+        for value, is_first in _iter_additions(node):
             found += [(text, is_first) for text in evaluate_text(value, names, file)]
     return [
         (name_from_here(folder), is_first)
@@ -146,7 +146,7 @@ def list_added_folders(tree: ast.AST, file: str) -> List[Tuple[str, bool]]:
     ]
 
 
-def _list_additions(node: ast.AST) -> Iterator[Tuple[ast.AST, bool]]:
+def _iter_additions(node: ast.AST) -> Iterator[Tuple[ast.AST, bool]]:
     """List the expressions that a statement adds to `sys.path`."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
         name = node.func.attr

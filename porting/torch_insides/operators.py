@@ -55,7 +55,7 @@ has_kernel_of_key: Callable[[str, str], bool] = PARTS.find(
 """Tell whether an operator has a kernel for a dispatch key, each by its name."""
 
 
-def _find_bindings() -> Tuple[Any, ...]:
+def _list_bindings() -> Tuple[Any, ...]:
     found: List[Any] = []
     for name in ("_VariableFunctions", "_nn", "TensorBase", "_linalg", "_special"):
         loss = "some operators are replayed through their schema, about a microsecond slower"
@@ -63,7 +63,7 @@ def _find_bindings() -> Tuple[Any, ...]:
     return tuple(bindings for bindings in found if bindings is not None)
 
 
-BINDINGS = _find_bindings()
+BINDINGS = _list_bindings()
 """Where torch keeps functions for operators that are written in C++."""
 
 # -- operators with private names --------------------------------------------------------------------------------------

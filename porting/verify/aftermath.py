@@ -1,4 +1,7 @@
-"""After the training: evaluation that changes nothing, weights that load into plain PyTorch, and a resumed training."""
+"""Compare what follows a training: an evaluation, weights in plain PyTorch, and a resumed training.
+
+`verify` asks for it once the steps agree.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ from porting.verify.calls import Calls, MicroBatch, are_same_tensors
 from porting.verify.certificate import Measured
 from porting.verify.half_rounding import HalfRule, half_rounding
 from porting.verify.judgement import FixedBand, Judgement, compare_tensors
-from porting.verify.optimizer_settings import list_setting_differences, read_setting
+from porting.verify.optimizer_settings import iter_setting_differences, read_setting
 from porting.verify.plain_runs import copy_training, join_outputs, name_state, watch_outputs
 from porting.verify.plain_training import PlainRun, PlainTraining, cut_micro_batches
 from porting.verify.ported_run import PortedTraining
@@ -226,7 +229,7 @@ def _compare_saved_settings(ported: PortedTraining, checkpoint: Checkpoint, step
         return
     for number, (one, other) in enumerate(zip(live, saved)):
         settings = ({key: read_setting(group[key]) for key in group if key != "params"} for group in (one, other))
-        differences = list_setting_differences(*settings)
+        differences = iter_setting_differences(*settings)
         note = "; ".join(f"`{name}` was saved as {theirs} and is {ours}" for name, ours, theirs in differences)
         yield Measured("reloading", f"settings of group {number}", step, math.inf if note else 0.0, 1.0, 0.0, note)
 

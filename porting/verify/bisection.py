@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, NoReturn, Optional, Tuple
 
-from porting.diagnostics import PortingError, align_columns, list_names
+from porting.diagnostics import PortingError, align_columns, join_names
 
 __all__ = ["Bisection", "JudgedCommit", "bisect_history"]
 
@@ -47,7 +47,7 @@ class Bisection:
     def __str__(self) -> str:
         """Lay the table of commits out for a terminal, the first bad one above it."""
         first = self.first_bad
-        named = list_names([one.commit for one in self.suspects], quote="")
+        named = join_names([one.commit for one in self.suspects], quote="")
         found = [f"the first bad commit is one of {named}: some of them cannot be run", self.suspects[-1].reason]
         if first is not None:
             found = [f"first bad commit: {first.commit} {first.subject}", f"{first.date}: {first.reason}"]

@@ -1,4 +1,4 @@
-"""The batches of a proof: every run is handed copies, so that no run's changes reach another one or the user.
+"""Hand each run of a proof copies of the batches, so that no run's changes reach another one or the user.
 
 A call of a port takes the rows of several batches. They are joined here from what torch's own loader gives, because a
 certificate proves what the port's loader makes of it.
@@ -64,8 +64,8 @@ class Calls(SequenceOfAny):
         """Tell whether an epoch of the loader ends with call `number`."""
         return number in self._epoch_ends
 
-    def list_changed(self, number: int, taken: MicroBatch) -> Dict[str, torch.Tensor]:
-        """List the tensors of a copy of batch `number` that are not any more what they were when it was taken."""
+    def collect_changed(self, number: int, taken: MicroBatch) -> Dict[str, torch.Tensor]:
+        """Collect the tensors of a copy of batch `number` that are not any more what they were when it was taken."""
         pairs = zip(flatten_tensors(self._batches[number]), flatten_tensors(taken))
         changed = ((place, now) for place, (was, now) in enumerate(pairs) if not are_same_tensors(was, now))
         return {f"tensor {place} of the batch": now for place, now in changed}

@@ -1,4 +1,7 @@
-"""The certificate of a port: what was compared, how far apart it was, how far rounding alone goes, and the verdict."""
+"""Say what a proof of a port compared, how far apart it was, and how far rounding alone goes.
+
+The verdict follows from these figures; `verify` returns it, and pages and files show it.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ __all__ = [
     "describe_location",
     "describe_measured",
     "find_earliest",
-    "list_rows",
+    "iter_rows",
 ]
 
 SCHEMA = 3
@@ -216,7 +219,7 @@ class Certificate:
         raise PortingError.at_caller(
             "V003",
             message=f"the verdict is {self.verdict.value}: {self.reason}",
-            notes=tuple(_list_facts(self)),
+            notes=tuple(_iter_facts(self)),
             help=_HELP[self.verdict],
         )
 
@@ -250,7 +253,7 @@ class Certificate:
 
     def __str__(self) -> str:
         """Lay the certificate out for a terminal: the verdict, a row for each kind, the place of a fault, notes."""
-        return "\n".join(_list_lines(self))
+        return "\n".join(_iter_lines(self))
 
 
 _MAKE_AGAIN = "make it again with `porting verify PROGRAM:FUNCTION --out FILE`"
@@ -299,7 +302,7 @@ def describe_location(location: Location) -> Iterator[Tuple[str, str]]:
     yield "cause", location.cause
 
 
-def _list_lines(certificate: Certificate) -> Iterator[str]:
+def _iter_lines(certificate: Certificate) -> Iterator[str]:
     if certificate.sensitivity is not None:
         yield str(certificate.sensitivity)
     yield f"{certificate.verdict.value}: {certificate.reason}"
@@ -315,7 +318,7 @@ def _list_lines(certificate: Certificate) -> Iterator[str]:
     if certificate.location is not None:
         named = [(name, text) for name, text in describe_location(certificate.location) if text]
         yield from (f"  {line}" for line in align_columns(named))
-    told = list(_list_notes(certificate))
+    told = list(_iter_notes(certificate))
     if told:
         yield ""
         yield from told
@@ -323,10 +326,10 @@ def _list_lines(certificate: Certificate) -> Iterator[str]:
 
 def align_kinds(kinds: Sequence[KindVerdict]) -> List[str]:
     """Lay out the table of kinds in lines."""
-    return align_columns(list(list_rows(kinds)), right={2, 3, 4})
+    return align_columns(list(iter_rows(kinds)), right={2, 3, 4})
 
 
-def list_rows(kinds: Sequence[KindVerdict]) -> Iterator[Tuple[str, ...]]:
+def iter_rows(kinds: Sequence[KindVerdict]) -> Iterator[Tuple[str, ...]]:
     """List the rows of the table of kinds, its header first."""
     yield "", "", "compared", "of band", "in step", "verdict", "worst"
     for kind in kinds:
@@ -352,13 +355,13 @@ def _say_share(factor: float) -> str:
     return f"{factor:.2g}" if factor < _MOST_FACTOR else "> 1e+06"
 
 
-def _list_notes(certificate: Certificate) -> Iterator[str]:
+def _iter_notes(certificate: Certificate) -> Iterator[str]:
     if certificate.precision is not None:
         yield f"{certificate.precision.precision}: {certificate.precision.text}"
     yield from (f"note: {note}" for note in certificate.notes)
 
 
-def _list_facts(certificate: Certificate) -> Iterator[str]:
+def _iter_facts(certificate: Certificate) -> Iterator[str]:
     """List what an error tells besides the verdict."""
     if certificate.first is not None and describe_measured(certificate.first) not in certificate.reason:
         yield f"it begins with the {describe_measured(certificate.first)}"

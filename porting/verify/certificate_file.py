@@ -1,4 +1,4 @@
-"""The file form of certificates: plain data with a version and a checksum.
+"""Write certificates as plain data with a version and a checksum, and read them.
 
 A file whose checksum is not that of what it says was cut off or damaged, and is refused. Certificates are written and
 read here alone. What contradicts itself is refused, too: a verdict that its own kinds and curves do not support.
@@ -103,7 +103,7 @@ def find_contradiction(certificate: Any) -> str:
 
     Raises KeyError, TypeError or ValueError where its record has another form.
     """
-    return next(_list_contradictions(certificate), "")
+    return next(_iter_contradictions(certificate), "")
 
 
 def match_losses(plain: Sequence[float], ported: Sequence[float], factor: float = 1.0) -> Optional[Tuple[float, float]]:
@@ -120,7 +120,7 @@ def match_losses(plain: Sequence[float], ported: Sequence[float], factor: float 
     return sum(own) / len(own), factor * sum(ported) / len(ported)
 
 
-def _list_contradictions(certificate: Any) -> Iterator[str]:
+def _iter_contradictions(certificate: Any) -> Iterator[str]:
     for kind in certificate.kinds:
         if _sum_up(kind) != kind.verdict.value:
             yield f"`{kind.kind}` is {kind.verdict.value}, and its figures say {_sum_up(kind)}"
@@ -135,12 +135,12 @@ def _list_contradictions(certificate: Any) -> Iterator[str]:
         yield "the verdict is CHAOTIC, and no step was"
     if verdict == "PASS" and certificate.num_steps < certificate.num_steps_asked:
         yield f"the verdict is PASS after {certificate.num_steps} of {certificate.num_steps_asked} steps"
-    yield from _list_wrong_counts(certificate)
+    yield from _iter_wrong_counts(certificate)
     if record:
-        yield from _list_wrong_curves(certificate, record)
+        yield from _iter_wrong_curves(certificate, record)
 
 
-def _list_wrong_counts(certificate: Any) -> Iterator[str]:
+def _iter_wrong_counts(certificate: Any) -> Iterator[str]:
     """Compare what a certificate counts: steps, kinds, and how small a fault it would have told."""
     steps, asked = certificate.num_steps, certificate.num_steps_asked
     kept = max(map(int, certificate.record["plain_losses"]), default=0) if certificate.record else 0
@@ -175,7 +175,7 @@ def _sum_up(kind: Any) -> str:
     return "FAIL" if is_outside else "PASS"
 
 
-def _list_wrong_curves(certificate: Any, record: Mapping[str, Any]) -> Iterator[str]:
+def _iter_wrong_curves(certificate: Any, record: Mapping[str, Any]) -> Iterator[str]:
     """Compare the curves with the losses that were kept, and the kinds with how far these are apart."""
     sides: List[Dict[int, List[float]]] = [
         {int(step): list(losses) for step, losses in record[name].items()} for name in ("plain_losses", "losses")

@@ -15,7 +15,7 @@ from porting.verify.certificate import (
     describe_extent,
     describe_location,
     describe_measured,
-    list_rows,
+    iter_rows,
 )
 from porting.verify.certificate_pictures import (
     draw_gradients,
@@ -52,7 +52,7 @@ def write_certificate_page(certificate: Certificate) -> str:
     jinja = require_extra("jinja2", extra="bench", message="a page is asked for, and jinja2 is not installed")
     settings = jinja.Environment(autoescape=True, trim_blocks=True)
     settings.filters.update(colour=lambda verdict: _COLOURS.get(verdict, "odd"), marked=mark_up, shown=_show_value)
-    header, *rows = list_rows(certificate.kinds)
+    header, *rows = iter_rows(certificate.kinds)
     pictures, lacking = _draw_pictures(certificate)
     errors, location, precision = certificate.gradient_errors, certificate.location, certificate.precision
     body = settings.from_string(_TEMPLATE.read_text(encoding="utf-8")).render(

@@ -1,4 +1,7 @@
-"""The pictures of a certificate: losses and learning rates by step, and gradients against their noise bands."""
+"""Draw losses and learning rates by step, and gradients against their noise bands.
+
+The page of a certificate shows these pictures.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`porting verify`: trains a program's model in plain PyTorch and ported, and writes a certificate of what it found."""
+"""Run `porting verify`, which trains a program's model in plain PyTorch and ported.
+
+It writes a certificate of what it found.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +87,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Make a certificate or read two, print what came of it, and tell it by the status."""
     read = [arguments.recheck, *(arguments.compare or ()), arguments.show]
-    misuse = next((text for is_wrong, text in _list_misuses(arguments, is_given=any(read)) if is_wrong), "")
+    misuse = next((text for is_wrong, text in _iter_misuses(arguments, is_given=any(read)) if is_wrong), "")
     if misuse:
         return refuse_usage("verify", misuse)
     try:
@@ -101,7 +104,7 @@ def run(arguments: argparse.Namespace) -> int:
         return EXIT_USAGE
 
 
-def _list_misuses(arguments: argparse.Namespace, *, is_given: bool) -> Iterator[Tuple[bool, str]]:
+def _iter_misuses(arguments: argparse.Namespace, *, is_given: bool) -> Iterator[Tuple[bool, str]]:
     """List what a command may ask for wrongly, and whether it does; `is_given` says that it names certificates."""
     reads = arguments.compare is not None or arguments.show is not None
     runs = arguments.program is not None or arguments.recheck is not None or arguments.bisect is not None

@@ -1,4 +1,4 @@
-"""`compare_training`: two trainings of the user's, plain and ported, compared with a tolerance that is given.
+"""Compare two trainings of the user's, plain and ported, with a tolerance that is given.
 
 The runs, the records and the judgement are those of `verify`; what differs is that nothing is copied or repeated.
 """
@@ -16,7 +16,7 @@ import torch
 
 from porting.api.ported_model import PortedModel
 from porting.comparison import Tolerance
-from porting.diagnostics import PortingError, list_names, say_number
+from porting.diagnostics import PortingError, join_names, say_number
 from porting.structure import make_call_arguments
 from porting.verify.calls import Calls
 from porting.verify.certificate import KindVerdict, Measured, Verdict, align_kinds, describe_measured, find_earliest
@@ -144,20 +144,20 @@ def _check_pair(plain: PlainTraining, ported: PortedModel, *, gradients: bool) -
 def _check_same_start(plain: Mapping[str, Any], ported: Mapping[str, Any]) -> None:
     other = [name for name in {**plain, **ported} if name not in plain or name not in ported]
     if other:
-        refuse(f"the models are different: only one has {list_names(other, most=3)}", "take copies of one model")
+        refuse(f"the models are different: only one has {join_names(other, most=3)}", "take copies of one model")
     other = [name for name in plain if plain[name].shape != ported[name].shape]
     if other:
-        fault = f"the models are different: other shapes of {list_names(other, most=3)}"
+        fault = f"the models are different: other shapes of {join_names(other, most=3)}"
         refuse(fault, "take copies of one model")
     other = [name for name in plain if plain[name].dtype != ported[name].dtype]
     if other:
         dtypes = [str(state[other[0]].dtype).replace("torch.", "") for state in (plain, ported)]
-        fault = f"{list_names(other, most=3)}, {dtypes[0]} in plain PyTorch and {dtypes[1]} in the port"
+        fault = f"{join_names(other, most=3)}, {dtypes[0]} in plain PyTorch and {dtypes[1]} in the port"
         remedy = f"port with the precision of the plain model, or convert that as well: `.to(torch.{dtypes[1]})`"
         refuse(f"the models have other dtypes: {fault}", remedy)
     other = [name for name in plain if not torch.equal(plain[name], ported[name])]
     if other:
-        fault = f"the models have other weights at the start: {list_names(other, most=3)}"
+        fault = f"the models have other weights at the start: {join_names(other, most=3)}"
         refuse(fault, "take a `copy.deepcopy(model)` before either is trained")
 
 
@@ -214,9 +214,9 @@ class TrainingComparison:
         return {"holds": self.holds, **asdict(self, dict_factory=_make_dict)}
 
     def __str__(self) -> str:
-        return "\n".join(self._list_lines())
+        return "\n".join(self._iter_lines())
 
-    def _list_lines(self) -> Iterator[str]:
+    def _iter_lines(self) -> Iterator[str]:
         word = "equal" if self.holds else "DIFFERENT"
         steps = say_number(self.num_steps, "optimizer step")
         yield f"plain PyTorch and the port: {word} in {steps} (relative {self.relative:g}, absolute {self.absolute:g})"

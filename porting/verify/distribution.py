@@ -53,7 +53,7 @@ def compare_draws(
             found.append(_compare_means("gradient", name, *_project_gradients(sketches, theirs.gradients[name])))
             lengths = [[sketch.norm for sketch in side] for side in (sketches, theirs.gradients[name])]
             found.append(_compare_means("gradient", f"length of {name}", *lengths))
-    found += _list_one_sided(ours.gradients, theirs.gradients)
+    found += _iter_one_sided(ours.gradients, theirs.gradients)
     spread = statistics.stdev(ours.losses)
     shift = (_ERRORS + _POWER) * spread * math.sqrt(2 / count)
     words = f"random numbers are not those of plain PyTorch: {count} draws of each side are compared"
@@ -120,7 +120,7 @@ def _compare_spreads(ours: Sequence[float], theirs: Sequence[float]) -> Measured
     return Measured("loss", "spread of the losses", 1, apart, 1.0, band, note)
 
 
-def _list_one_sided(ours: Mapping[str, object], theirs: Mapping[str, object]) -> Iterator[Measured]:
+def _iter_one_sided(ours: Mapping[str, object], theirs: Mapping[str, object]) -> Iterator[Measured]:
     if not theirs:
         return
     for name in {**ours, **theirs}:

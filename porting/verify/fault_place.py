@@ -62,14 +62,14 @@ def find_place(
             first=first,
             curves=curves,
             make_call=partial(make_call, ported),
-            ratios={kind: dict(_list_ratios(kind, *records)) for kind in ("gradient", "update") if records},
+            ratios={kind: dict(_iter_ratios(kind, *records)) for kind in ("gradient", "update") if records},
         )
     if not maker.is_given:
         ported.model.destroy()
     return None if found is None else fault_location.without_idle_reproduction(found)
 
 
-def _list_ratios(kind: str, plain: Record, ported: Record) -> Iterator[Tuple[int, Dict[str, float]]]:
+def _iter_ratios(kind: str, plain: Record, ported: Record) -> Iterator[Tuple[int, Dict[str, float]]]:
     """Yield how many times plain PyTorch's the port's tensors are, in each kept step; of those that are no noise."""
     for step in plain.list_steps("parameter" if kind == "update" else kind):
         ours, theirs = (record.find(kind, step) for record in (plain, ported))

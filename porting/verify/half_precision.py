@@ -1,4 +1,7 @@
-"""The verdict on half precision: what it cannot hold, the loss scale that fits, and whether it explains a distance."""
+"""Judge half precision by what it cannot hold, and by whether it explains a distance.
+
+A certificate names the loss scale that would fit.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from porting.adapters.half_ranges import watch_ranges
 from porting.analysis.half_precision import MeasuredModule, advise_loss_scaling
 from porting.comparison import largest_difference
 from porting.comparison.tensors import distance_of
-from porting.diagnostics import list_names
+from porting.diagnostics import join_names
 from porting.model_copies import keep_buffers
 
 from .certificate import Curves, KindVerdict, PrecisionVerdict, Verdict
@@ -69,7 +72,7 @@ def judge_half_precision(
         )
     vanishing = _name_innermost([module for module in measured if module.lost_values > _MANY_VALUES], measured)
     if is_float16 and vanishing:
-        parts.append(f"many outputs of {list_names(vanishing, most=_MOST_NAMES)} are below what float16 can hold")
+        parts.append(f"many outputs of {join_names(vanishing, most=_MOST_NAMES)} are below what float16 can hold")
     numbers = {module.name: asdict(module) for module in measured}
     layers = {name: {key: value for key, value in own.items() if key != "name"} for name, own in numbers.items()}
     return PrecisionVerdict(rule.precision, not reasons, "; ".join(parts), scale, layers)
@@ -146,14 +149,14 @@ def _tell_lost(
     if infinite:
         values = _name_innermost([module for module in measured if module.overflowing_values], measured)
         if values:
-            return [f"the output of {list_names(values, most=_MOST_NAMES)} is beyond the end of float16, 65,504"]
+            return [f"the output of {join_names(values, most=_MOST_NAMES)} is beyond the end of float16, 65,504"]
         names = _name_innermost([module for module in measured if module.overflowing_gradients], measured) or infinite
-        return [f"the gradients at {list_names(names, most=_MOST_NAMES)} overflow, {scaled}{remedy}"]
+        return [f"the gradients at {join_names(names, most=_MOST_NAMES)} overflow, {scaled}{remedy}"]
     together = lost.get("", 0.0)
     if together <= _LOST_TOGETHER:
         return []
     names = [name for name, part in lost.items() if name and part > _LOST]
-    where = f", most of those of {list_names(names, most=_MOST_NAMES)}" if names else ""
+    where = f", most of those of {join_names(names, most=_MOST_NAMES)}" if names else ""
     return [f"float16 loses {min(together, 1.0):.0%} of the gradients{where}, {scaled}{remedy}"]
 
 

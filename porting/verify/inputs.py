@@ -1,4 +1,7 @@
-"""The inputs of a proof: the plain training, the port of a copy, the batches of its calls and what samples they are."""
+"""Make the inputs of a proof: the plain training, the port of a copy, and the batches of its calls.
+
+It also tells which samples these are.
+"""
 
 from __future__ import annotations
 
@@ -323,13 +326,13 @@ def _compare_epochs(plain: DataLoader, ported: DataLoader, options: PortOptions)
     ):
         more = max(0, other - one)
         note = (
-            f"an epoch of the port has {other} samples {name}, one of plain PyTorch {one}{_list_examples(examples)}"
+            f"an epoch of the port has {other} samples {name}, one of plain PyTorch {one}{_join_examples(examples)}"
             if more
             else ""
         )
         yield Measured("samples", name, 1, float(more), float(ours.num_samples), 0.0, note if more else "")
 
 
-def _list_examples(examples: Sequence[int]) -> str:
+def _join_examples(examples: Sequence[int]) -> str:
     named: List[str] = [str(position) for position in examples]
     return f": {', '.join(named)}, ..." if named else ""

@@ -64,7 +64,7 @@ class FixedBand(NamedTuple):
     chaos: Optional[int] = None
     runs: Sequence[Record] = ()
 
-    def find_factors(self, _ported: Record, _kind: str) -> Mapping[Tuple[int, str], float]:
+    def collect_factors(self, _ported: Record, _kind: str) -> Mapping[Tuple[int, str], float]:
         """Return nothing: of many numbers together nothing is known."""
         return {}
 
@@ -142,7 +142,7 @@ def judge_runs(plain: Record, ported: Record, band: Band, *, loss_factor: float 
         if step < end and ported.settings[step]:
             judgement.add(compare_settings(plain.settings[step], ported.settings[step], step))
     for kind in _TENSOR_KINDS:
-        factors = band.find_factors(ported, kind)
+        factors = band.collect_factors(ported, kind)
         for step in plain.list_steps("parameter" if kind == "update" else kind):
             if step < end and (step or kind in _AT_START):
                 judgement.add(compare_tensors(plain, ported, band, kind, step, factors=factors))

@@ -1,4 +1,4 @@
-"""A loop besides its steps: it steps a schedule, keeps state of its own and changes things after an epoch.
+"""Do what a loop does besides its steps: it steps a schedule, keeps state and changes things after an epoch.
 
 Both sides of a proof go through this file, so that the port's loop and the plain one are asked to do the same.
 """

@@ -10,7 +10,7 @@ from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 
-from porting.comparison.noise import MARGIN, NOTHING, UNDECIDED, Noise, find_furthest
+from porting.comparison.noise import MARGIN, NOTHING, UNDECIDED, Noise, list_furthest
 from porting.comparison.shifts import Shifts
 from porting.comparison.sketches import distance_of_sketches
 from porting.verify.records import Record
@@ -69,7 +69,7 @@ class NoiseBand:
         nothing = NOTHING * noises.largest * math.sqrt(sketch.numel)
         return Noise(noise, margin, max(floor, nothing, self._find_turned(kind, step, name))).band
 
-    def find_factors(self, ported: Record, kind: str) -> Dict[Tuple[int, str], float]:
+    def collect_factors(self, ported: Record, kind: str) -> Dict[Tuple[int, str], float]:
         """Return by step and tensor what many numbers say together: how many times what rounding does to all of them.
 
         Half precision alone needs it, whose bands for one tensor are wide: rounding has no preferred side, and makes no
@@ -154,7 +154,7 @@ class NoiseBand:
         if not self._losses:
             plain = [self.plain.mean_loss(number) for number in self._steps]
             runs = ([run.mean_loss(number) for number in self._steps] for run in self.runs)
-            self._losses[:] = find_furthest(map(_measure_apart, itertools.repeat(plain), runs)) or [0.0] * len(plain)
+            self._losses[:] = list_furthest(map(_measure_apart, itertools.repeat(plain), runs)) or [0.0] * len(plain)
         return self._losses[step - 1]
 
     @property

@@ -8,7 +8,7 @@ from typing import Dict, List, Mapping, Optional, Sequence
 import torch
 
 from porting.diagnostics import Place
-from porting.verify.plain_runs import PLAIN, Variant
+from porting.verify.plain_runs import PLAIN, Perturbation
 from porting.verify.records import Record
 
 __all__ = ["Observation", "ObservedTraining", "Task"]
@@ -16,14 +16,14 @@ __all__ = ["Observation", "ObservedTraining", "Task"]
 
 @dataclass(frozen=True)
 class Task:
-    """What is run and how: until an optimizer has made some steps, from a seed, rounded as `variant` says."""
+    """What is run and how: until an optimizer has made some steps, from a seed, rounded as `perturbation` says."""
 
     script: str
     arguments: Sequence[str]
     num_steps: int
     seed: int
     is_port: bool = False
-    variant: Variant = PLAIN
+    perturbation: Perturbation = PLAIN
 
 
 @dataclass

@@ -106,7 +106,7 @@ class _Observer:
 
     def _begin_module(self, module: nn.Module) -> None:
         """Keep the weights that a model begins with, which differ in their last bits in a run of another rounding."""
-        self._task.variant.change(module)
+        self._task.perturbation.change(module)
         self._modules[id(module)] = module
         self._keep_first(module)
 
@@ -138,7 +138,7 @@ class _Observer:
         self._end_script(id(optimizer))
         self._is_stepping = True
         try:
-            with self._task.variant.round_step(len(self._losses)):
+            with self._task.perturbation.round_step(len(self._losses)):
                 result = run(optimizer, *args, **kwargs)
         finally:
             self._is_stepping = False
@@ -209,7 +209,7 @@ class _Observer:
         per_call, first = options.device_iterations, training.record.num_steps + 1
         size = options.Training.gradient_accumulation * options.replication_factor
         is_sum = options.Training.accumulation_and_replication_reduction_type.name == "Sum"
-        losses = [loss * (size if is_sum else 1) for loss in _find_losses(returned)]
+        losses = [loss * (size if is_sum else 1) for loss in _list_losses(returned)]
         rates, settings = self._handed[id(executor.model)]
         named = [*model.named_parameters()]
         for number in range(per_call):
@@ -287,7 +287,8 @@ class _Observer:
     def _deeper_calls(self, *, rounds: bool = True) -> Iterator[None]:
         self._depth += 1
         try:
-            with self._task.variant.round_step(len(self._losses)) if rounds and self._depth == 1 else nullcontext():
+            is_outermost = rounds and self._depth == 1
+            with self._task.perturbation.round_step(len(self._losses)) if is_outermost else nullcontext():
                 yield
         finally:
             self._depth -= 1
@@ -312,7 +313,7 @@ def _number_rows(tensor: torch.Tensor) -> torch.Tensor:
     return rows @ (weights + 0.5)
 
 
-def _find_losses(returned: object) -> List[float]:
+def _list_losses(returned: object) -> List[float]:
     """Return the losses among what a device call has returned: the last of its shortest results."""
     flat = [one for one in flatten_tensors(returned) if one.is_floating_point() and one.dim() <= 1]
     least = min((one.numel() for one in flat), default=0)
@@ -348,7 +349,7 @@ def _run_script(task: Task) -> Observation:
     seed_streams(task.seed)
     found = observer.observation
     try:
-        with use_threads(task.variant.num_threads):
+        with use_threads(task.perturbation.num_threads):
             runpy.run_path(task.script, run_name="__main__")
     except _EnoughStepsError:
         pass

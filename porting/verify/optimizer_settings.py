@@ -7,7 +7,7 @@ from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple
 
 import torch
 
-from porting.diagnostics import list_names
+from porting.diagnostics import join_names
 from porting.verify.certificate import Measured
 
 __all__ = [
@@ -15,7 +15,7 @@ __all__ = [
     "are_same_settings",
     "compare_settings",
     "group_setting_differences",
-    "list_setting_differences",
+    "iter_setting_differences",
     "read_setting",
     "read_settings",
     "say_setting",
@@ -67,7 +67,7 @@ def read_settings(
     return found
 
 
-def list_setting_differences(plain: Mapping[str, Any], ported: Mapping[str, Any]) -> Iterator[Tuple[str, Any, Any]]:
+def iter_setting_differences(plain: Mapping[str, Any], ported: Mapping[str, Any]) -> Iterator[Tuple[str, Any, Any]]:
     """List the settings that two optimizers both have and have another value of: name, plain PyTorch's, the port's."""
     kinds = plain.get(_CLASS), ported.get(_CLASS)
     is_without_decay = not (plain.get("weight_decay") or ported.get("weight_decay"))
@@ -88,7 +88,7 @@ def group_setting_differences(plain: Settings, ported: Settings) -> Dict[Tuple[s
         differences: Iterable[Tuple[str, Any, Any]]
         differences = [("parameter", _TRAINED[name in plain], _TRAINED[name in ported])]
         if name in plain and name in ported:
-            differences = list_setting_differences(plain[name], ported[name])
+            differences = iter_setting_differences(plain[name], ported[name])
         for difference in differences:
             found.setdefault(difference, []).append(name)
     return found
@@ -98,7 +98,7 @@ def compare_settings(plain: Settings, ported: Settings, step: int) -> Iterator[M
     """Compare what both optimizers trained each parameter with in a step; what all have alike is told once."""
     found = group_setting_differences(plain, ported)
     for (setting, ours, theirs), owners in found.items():
-        of = "" if len(owners) == len({**plain, **ported}) else f" of {list_names(owners, most=3)}"
+        of = "" if len(owners) == len({**plain, **ported}) else f" of {join_names(owners, most=3)}"
         text = f"{say_setting(theirs)} in the port, {say_setting(ours)} in plain PyTorch"
         if setting == "parameter":
             text = f"only {'the port' if theirs == _TRAINED[True] else 'plain PyTorch'} trains it"

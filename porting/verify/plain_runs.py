@@ -27,7 +27,7 @@ from porting.verify.records import Record, list_kept_steps, name_optimizer_state
 
 __all__ = [
     "PLAIN",
-    "Variant",
+    "Perturbation",
     "copy_training",
     "join_named",
     "join_outputs",
@@ -41,7 +41,7 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class Variant:
+class Perturbation:
     """One way of computing the same training.
 
     `permutes` and `changes_bits` are seeds, for another order of the rows in each micro-batch and for weights that
@@ -71,7 +71,7 @@ class Variant:
         return RandomRounding(1000 * self.rounding + step, relative=self.size)
 
 
-PLAIN = Variant("plain PyTorch")
+PLAIN = Perturbation("plain PyTorch")
 
 
 def copy_training(training: PlainTraining, *, is_double: bool = False) -> PlainTraining:
@@ -95,7 +95,7 @@ def run_plain(
     grouping: Grouping,
     *,
     seed: int,
-    variant: Variant = PLAIN,
+    perturbation: Perturbation = PLAIN,
     stream: Optional[torch.Tensor] = None,
 ) -> Record:
     """Train a copy of `training` with the batches of `calls`, and return what it leaves.
@@ -106,16 +106,16 @@ def run_plain(
     comes through.
     """
     record = Record()
-    with keep_streams(), use_threads(variant.num_threads):
-        own = copy_training(training, is_double=variant.is_double)
-        variant.change(own.model)
+    with keep_streams(), use_threads(perturbation.num_threads):
+        own = copy_training(training, is_double=perturbation.is_double)
+        perturbation.change(own.model)
         seed_streams(seed)
-        rule = variant.rule or HalfRule("float32")
-        with record.noting_its_end(), half_rounding(own, rule, seed=variant.rounding) as rounded:
+        rule = perturbation.rule or HalfRule("float32")
+        with record.noting_its_end(), half_rounding(own, rule, seed=perturbation.rounding) as rounded:
             record.keep_state(0, own.model, name_state(own))
             start = torch.get_rng_state() if stream is None else stream
             run = PlainRun(rounded, grouping.num_buffers, start)
-            record_calls(run, calls, grouping, record, variant=variant)
+            record_calls(run, calls, grouping, record, perturbation=perturbation)
     return record
 
 
@@ -125,7 +125,7 @@ def record_calls(
     grouping: Grouping,
     record: Record,
     *,
-    variant: Variant = PLAIN,
+    perturbation: Perturbation = PLAIN,
     is_each_kept: bool = False,
 ) -> None:
     """Make the steps of all calls and keep what they leave, of some or of each."""
@@ -135,11 +135,11 @@ def record_calls(
     schedulers = [] if own.scheduler is None else [own.scheduler]
     work = LoopWork(own.model, own.optimizer, schedulers, own.schedule_every, own.each_epoch, own.also)
     names = {id(parameter): name for name, parameter in own.model.named_parameters()}
-    shuffle = torch.Generator().manual_seed(variant.permutes or 0)
+    shuffle = torch.Generator().manual_seed(perturbation.permutes or 0)
     for number, batch in enumerate(calls):
         for parts in grouping.cut(batch):
             step += 1
-            micro_batches = [_vary_batch(part, variant, shuffle) for part in parts]
+            micro_batches = [_vary_batch(part, perturbation, shuffle) for part in parts]
 
             def look(gradients: Dict[str, torch.Tensor], step: int = step) -> None:
                 if step in with_gradients:
@@ -147,20 +147,20 @@ def record_calls(
 
             rates = [float(group["lr"]) for group in own.optimizer.param_groups]
             watched: ContextManager[List[Any]] = watch_outputs(own.model) if step == 1 else nullcontext([])
-            with variant.round_step(step), watched as outputs:
+            with perturbation.round_step(step), watched as outputs:
                 made = run.step(micro_batches, look=look)
             record.losses[step] = [float(loss.double().mean()) for loss in made.losses]
             record.rates[step] = rates
             if step in with_gradients:
                 record.settings[step] = read_settings(own.optimizer, names, own.max_grad_norm)
-            if step == 1 and variant.permutes is None:
+            if step == 1 and perturbation.permutes is None:
                 record.keep("output", 1, join_outputs(outputs))
             work.update_state()
             if step in kept:
                 record.keep_state(step, own.model, name_state(own), work.state)
             work.end_step(sum(record.losses[step]) / len(made.losses))
         if step in kept:
-            record.keep("input", step, calls.list_changed(number, batch))
+            record.keep("input", step, calls.collect_changed(number, batch))
         work.end_call(ends_epoch=calls.ends_epoch(number))
 
 
@@ -234,11 +234,11 @@ def name_state(training: PlainTraining) -> Dict[str, torch.Tensor]:
 # -- variations --------------------------------------------------------------------------------------------------------
 
 
-def _vary_batch(batch: MicroBatch, variant: Variant, generator: torch.Generator) -> MicroBatch:
+def _vary_batch(batch: MicroBatch, perturbation: Perturbation, generator: torch.Generator) -> MicroBatch:
     args, kwargs = batch
-    if variant.is_double:
+    if perturbation.is_double:
         args, kwargs = map_tensors(_make_double, args), map_tensors(_make_double, kwargs)
-    if variant.permutes is None:
+    if perturbation.permutes is None:
         return args, kwargs
     rows = next((tensor.shape[0] for tensor in flatten_tensors([args, kwargs]) if tensor.dim()), 0)
     order = torch.randperm(rows, generator=generator)

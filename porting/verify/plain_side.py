@@ -17,7 +17,7 @@ from porting.verify.calls import Calls
 from porting.verify.half_rounding import HalfRule
 from porting.verify.judgement import Judgement, find_first, list_outside
 from porting.verify.noise_band import describe_repetition
-from porting.verify.plain_runs import PLAIN, Variant, copy_training, join_outputs, run_plain, watch_outputs
+from porting.verify.plain_runs import PLAIN, Perturbation, copy_training, join_outputs, run_plain, watch_outputs
 from porting.verify.plain_training import Grouping, MicroBatch, PlainRun, PlainTraining
 from porting.verify.records import Record, Sketches, sketch_all
 from porting.verify.runs import Runs
@@ -142,9 +142,9 @@ def look_closer(
     return judgement
 
 
-def round_again(seed: int, unit: float) -> Variant:
+def round_again(seed: int, unit: float) -> Perturbation:
     """Return the run that is made where something is outside: weights and operators are rounded at random."""
-    return Variant("rounded at random", changes_bits=seed, rounding=seed, size=_RESCUE_UNITS * unit)
+    return Perturbation("rounded at random", changes_bits=seed, rounding=seed, size=_RESCUE_UNITS * unit)
 
 
 class PlainSide:
@@ -192,14 +192,14 @@ class PlainSide:
             self.runs.reference = self._make_run(calls, PLAIN)
             return
         size = sum(weight.numel() * weight.element_size() for weight in self.comparison.training.model.parameters())
-        if size <= _MOST_DOUBLED and self._try_run(calls, Variant("float64", is_double=True)):
+        if size <= _MOST_DOUBLED and self._try_run(calls, Perturbation("float64", is_double=True)):
             self.runs.reference = self.runs.others[-1]
         elif size <= _MOST_DOUBLED:
             self.runs.notes.append("there is no float64 reference: the model computes something else in that type")
         else:
             self.runs.notes.append("there is no float64 reference: the model is too large for one")
             self._try_run(calls, replace(self._other_order, permutes=None, changes_bits=2))
-        rounded = Variant("rounded at random", rounding=1, size=_CHANGED_UNITS * self.runs.unit)
+        rounded = Perturbation("rounded at random", rounding=1, size=_CHANGED_UNITS * self.runs.unit)
         self._try_run(calls[:_NUM_ROUNDED_CALLS], rounded)
 
     def judge_closely(self, calls: Calls) -> Judgement:
@@ -219,15 +219,17 @@ class PlainSide:
     # -- runs ----------------------------------------------------------------------------------------------------------
 
     @property
-    def _other_order(self) -> Variant:
+    def _other_order(self) -> Perturbation:
         # never more threads than the user allows
         num_threads = max(1, torch.get_num_threads() // 2)
         permutes = None if self.comparison.draws else 1
         size = _CHANGED_UNITS * self.runs.unit
-        return Variant("another order of sums", permutes=permutes, changes_bits=1, num_threads=num_threads, size=size)
+        return Perturbation(
+            "another order of sums", permutes=permutes, changes_bits=1, num_threads=num_threads, size=size
+        )
 
-    def _round_half(self, seed: int) -> Variant:
-        return Variant("half precision, rounded at random", rounding=seed, rule=self.rule)
+    def _round_half(self, seed: int) -> Perturbation:
+        return Perturbation("half precision, rounded at random", rounding=seed, rule=self.rule)
 
     def _round_first(self, calls: Calls) -> None:
         if self.rule is not None:
@@ -235,11 +237,11 @@ class PlainSide:
         elif not self._try_run(calls, self._other_order):
             self._try_run(calls, replace(self._other_order, permutes=None))
 
-    def _make_run(self, calls: Calls, variant: Variant) -> Record:
+    def _make_run(self, calls: Calls, perturbation: Perturbation) -> Record:
         training, grouping, _draws, _text = self.comparison
-        factor = _HALF_COST if variant.rule is not None else 1.0
-        self._tell(f"{len(calls)} calls: {variant.name}", factor * len(calls))
-        return run_plain(training, calls, grouping, seed=self._seed, variant=variant, stream=self._stream)
+        factor = _HALF_COST if perturbation.rule is not None else 1.0
+        self._tell(f"{len(calls)} calls: {perturbation.name}", factor * len(calls))
+        return run_plain(training, calls, grouping, seed=self._seed, perturbation=perturbation, stream=self._stream)
 
     def _repeat_plain(self, calls: Calls) -> None:
         """Run the first calls again as they are: a training that is another one each time shows nothing."""
@@ -251,13 +253,13 @@ class PlainSide:
             # how far such runs come apart is no fault of the port's
             self.runs.others.append(self._make_run(calls, plain))
 
-    def _try_run(self, calls: Calls, variant: Variant) -> bool:
+    def _try_run(self, calls: Calls, perturbation: Perturbation) -> bool:
         """Make a run that should be the same but for rounding; leave it out if it is not.
 
         One that the user stops stays, as far as it has come.
         """
         try:
-            record = self._make_run(calls, variant)
+            record = self._make_run(calls, perturbation)
         except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError):
             return False
         one, other = self.runs.plain.mean_loss(1), record.mean_loss(1)

@@ -1,4 +1,7 @@
-"""A training in plain PyTorch: model, loss and optimizer, whose steps are made of micro-batches as a device's are."""
+"""Train in plain PyTorch, in steps that are made of micro-batches as a device's are.
+
+The plain side of a proof is such a training.
+"""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ def record_port(ported: PortedTraining, calls: Calls, record: Record, *, is_each
             work.update_state()
             if step in kept:
                 record.keep_state(step, model.model, name_ported_state(model), work.state)
-                record.keep("input", step, calls.list_changed(place, batch))
+                record.keep("input", step, calls.collect_changed(place, batch))
             end_call(work, losses, options, ends_epoch=calls.ends_epoch(place))
 
 

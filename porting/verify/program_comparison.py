@@ -48,7 +48,7 @@ class ProgramComparison:
         self._names = []
         for ours, theirs in zip(plain.trainings, ported.trainings):
             _drop_partial_losses(ours, theirs)
-            self._names.append(match_names(_list_shapes(ours), _list_shapes(theirs)))
+            self._names.append(match_names(_collect_shapes(ours), _collect_shapes(theirs)))
         self.runs = Runs(max(training.eps for side in self._sides for training in side.trainings))
         self.runs.ported = self._join_trainings(ported, self._names)
         self.runs.plain = self._join_plain(plain)
@@ -74,7 +74,7 @@ class ProgramComparison:
         """Compare all that both have."""
         self._keep_common_evaluations()
         judgement = self.runs.judge()
-        judgement.add(self._list_alone())
+        judgement.add(self._iter_alone())
         rows = list(self._compare_rows())
         # a batch may reach a model in another form, and then all else is the same
         if list_outside(judgement) or all(one.is_inside for one in rows):
@@ -83,7 +83,7 @@ class ProgramComparison:
             judgement.reasons["samples"] = "the models are given batches in other forms"
         return judgement
 
-    def list_missing(self) -> Iterator[str]:
+    def iter_missing(self) -> Iterator[str]:
         """Say what keeps numbers of both from being compared."""
         for ours, theirs in zip(*(side.trainings for side in self._sides)):
             if (ours.draws or theirs.draws) and ours.micro_batches != theirs.micro_batches:
@@ -92,7 +92,7 @@ class ProgramComparison:
                 )
                 yield f"random numbers are drawn for each micro-batch, and there are {sizes}"
 
-    def list_notes(self) -> Iterator[str]:
+    def iter_notes(self) -> Iterator[str]:
         """Say which names stand for one another."""
         renamed = [(one, other) for names in self._names for other, one in names.items() if one != other]
         if renamed:
@@ -131,7 +131,7 @@ class ProgramComparison:
                 for name in set(sketches) - common:
                     del sketches[name]
 
-    def _list_alone(self) -> Iterator[Measured]:
+    def _iter_alone(self) -> Iterator[Measured]:
         counts = [len(side.trainings) for side in self._sides]
         side = "plain PyTorch" if counts[0] > counts[1] else "the port"
         for number in range(min(counts), max(counts)):
@@ -166,7 +166,7 @@ def _drop_partial_losses(plain: ObservedTraining, ported: ObservedTraining) -> N
         losses.update({step: [] for step, known in losses.items() if len(known) < ported.micro_batches})
 
 
-def _list_shapes(training: ObservedTraining) -> Mapping[str, Sequence[int]]:
+def _collect_shapes(training: ObservedTraining) -> Mapping[str, Sequence[int]]:
     """Return the shapes of parameters and buffers by name."""
     buffers = training.record.sketches.get(("buffer", max(training.rows)), {})
     return {**training.shapes, **{name: sketch.shape for name, sketch in buffers.items()}}

@@ -22,7 +22,7 @@ from porting.verify.certificate import Certificate, Location, Measured
 from porting.verify.compare import KINDS
 from porting.verify.judgement import STOPPED, Judgement, find_first
 from porting.verify.observation import Observation, Task
-from porting.verify.plain_runs import PLAIN, Variant
+from porting.verify.plain_runs import PLAIN, Perturbation
 from porting.verify.plain_side import HOPELESS, look_closer, round_again
 from porting.verify.program_comparison import ProgramComparison
 from porting.verify.records import find_phase
@@ -62,15 +62,16 @@ class ProgramRuns:
         task = Task(os.path.abspath(self.pair.ported), self.pair.arguments, num_steps, self.seed, is_port=True)
         return _run_tasks([task], change(make_environment()))[0]
 
-    def run_plain(self, num_steps: int, *variants: Variant) -> List[Observation]:
-        """Run the plain program once for each variant.
+    def run_plain(self, num_steps: int, *perturbations: Perturbation) -> List[Observation]:
+        """Run the plain program once for each perturbation.
 
         Raises ExecutableError E021 where it fails before its first step, PortingError V002 where it makes none.
         """
-        self.tell(f"plain PyTorch, {say_number(len(variants), 'time')}: {self.pair.plain}")
+        self.tell(f"plain PyTorch, {say_number(len(perturbations), 'time')}: {self.pair.plain}")
         task = Task(os.path.abspath(self.pair.plain), self.pair.plain_arguments, num_steps, self.seed)
         return _run_tasks(
-            [replace(task, variant=variant) for variant in variants], vendor_environment(make_environment())
+            [replace(task, perturbation=perturbation) for perturbation in perturbations],
+            vendor_environment(make_environment()),
         )
 
 
@@ -91,11 +92,11 @@ def verify_programs(
     ported = runs.run_port(num_steps)
     per_call = max(training.steps_per_call for training in ported.trainings)
     num_made = -(-num_steps // per_call) * per_call
-    otherwise = Variant("another order of sums", changes_bits=1, num_threads=max(1, torch.get_num_threads() // 2))
+    otherwise = Perturbation("another order of sums", changes_bits=1, num_threads=max(1, torch.get_num_threads() // 2))
     plain, again, rounded = runs.run_plain(num_made, PLAIN, PLAIN, otherwise)
     comparison = ProgramComparison(plain, ported)
-    missing = comparison.runs.missing = [*comparison.list_missing(), *_list_short(pair, plain, ported, num_steps)]
-    comparison.runs.notes += comparison.list_notes()
+    missing = comparison.runs.missing = [*comparison.iter_missing(), *_iter_short(pair, plain, ported, num_steps)]
+    comparison.runs.notes += comparison.iter_notes()
     unequal = comparison.add_runs(again)
     comparison.add_runs(rounded)
     if unequal:
@@ -110,9 +111,9 @@ def verify_programs(
         judgement = look_closer(comparison.judge, round_otherwise, HOPELESS)
     except KeyboardInterrupt:
         judgement, is_stopped = comparison.judge(), True
-    if any(comparison.list_missing()):
+    if any(comparison.iter_missing()):
         judgement.leave_out_drawn("random numbers are drawn for other micro-batches")
-    reasons = _list_reasons(ported).items()
+    reasons = _collect_reasons(ported).items()
     judgement.reasons.update((kind, reason) for kind, reason in reasons if kind not in judgement.measured)
     first = find_first(judgement)
     return comparison.runs.certify(
@@ -137,14 +138,14 @@ def verify_programs(
     )
 
 
-def _list_short(pair: ProgramPair, plain: Observation, ported: Observation, num_steps: int) -> Iterator[str]:
+def _iter_short(pair: ProgramPair, plain: Observation, ported: Observation, num_steps: int) -> Iterator[str]:
     for script, observed in ((pair.plain, plain), (pair.ported, ported)):
         made = max(training.record.num_steps for training in observed.trainings)
         if made < num_steps and not observed.error:
             yield f"`{script}` makes {made} of {num_steps} steps"
 
 
-def _list_reasons(ported: Observation) -> Dict[str, str]:
+def _collect_reasons(ported: Observation) -> Dict[str, str]:
     """Say why kinds are not compared that a program does not show."""
     reasons = dict.fromkeys(("loop state", "reloading", "resuming", "fresh process"), "programs are run as they are")
     reasons["output"] = "the model of a program need not return what another one returns"

@@ -50,9 +50,9 @@ class Comparison:
 
     def __str__(self) -> str:
         """Lay the comparison out for a terminal."""
-        return "\n".join(self._list_lines())
+        return "\n".join(self._iter_lines())
 
-    def _list_lines(self) -> Iterator[str]:
+    def _iter_lines(self) -> Iterator[str]:
         word = "the two certificates agree" if self.holds else "THE TWO CERTIFICATES DO NOT AGREE"
         yield f"{word}: {self.theirs.value} there, {self.own.value} here"
         if self.obstacle:

@@ -1,4 +1,7 @@
-"""The record of a training: losses and learning rates of every step, and sketches of tensors at some of them."""
+"""Record losses and learning rates of every step of a training, and sketches of tensors at some of them.
+
+Proofs compare these records.
+"""
 
 from __future__ import annotations
 

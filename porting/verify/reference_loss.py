@@ -1,4 +1,4 @@
-"""The loss of the reference: the user's own object, called as a loop in plain PyTorch calls it.
+"""Call the user's own loss as a loop in plain PyTorch calls it, for the reference of a proof.
 
 It is read here a second time, from torch and the user's arguments alone, because a certificate proves what the adapters
 make of them. What plain PyTorch has no one way of doing is not guessed: `find_reading` names it.

@@ -1,4 +1,4 @@
-"""Signatures of certificates: who made a file, by OpenSSH's `ssh-keygen -Y`, which computes and checks them.
+"""Sign certificates, and check who made a file, by OpenSSH's `ssh-keygen -Y`.
 
 A signature lies beside its file as `FILE.sig`. This package has no cryptography of its own.
 """

@@ -1,4 +1,4 @@
-"""The surroundings of a proof: versions, device, threads and seeds, and hashes of model, weights, data and options.
+"""Describe the surroundings of a proof: versions, device, threads and seeds, and hashes of its parts.
 
 With them a reader can tell whether a run elsewhere was the same one, and what was different if it was not.
 """
@@ -150,7 +150,7 @@ class Hasher:
         self._add_text(f"{value.dtype} {list(value.shape)} {value.layout}")
         if value.layout != torch.strided or value.is_quantized or value.is_meta:
             value = value.to_dense() if value.is_sparse else torch.empty(0)
-        for block in _list_blocks(value.detach().cpu().resolve_conj().resolve_neg()):
+        for block in _iter_blocks(value.detach().cpu().resolve_conj().resolve_neg()):
             content: Any = block.view(torch.uint8).numpy()
             self._sum.update(content)
 
@@ -218,7 +218,7 @@ def _read_source(made: object) -> str:
         return ""
 
 
-def _list_blocks(value: torch.Tensor) -> Iterator[torch.Tensor]:
+def _iter_blocks(value: torch.Tensor) -> Iterator[torch.Tensor]:
     """List the numbers of a tensor in their order, some megabytes at a time; one that is laid out so is not copied."""
     if not value.numel():
         return
@@ -227,7 +227,7 @@ def _list_blocks(value: torch.Tensor) -> Iterator[torch.Tensor]:
         yield from value.reshape(-1).split(most)
         return
     # a row at a time: a whole copy of a large one would cost as much again
-    yield from (block for row in value for block in _list_blocks(row))
+    yield from (block for row in value for block in _iter_blocks(row))
 
 
 def flatten_values(values: Mapping[str, Any], before: Tuple[str, ...] = ()) -> Iterator[Tuple[Tuple[str, ...], Any]]:

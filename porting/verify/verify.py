@@ -1,4 +1,7 @@
-"""`verify`: proves that a port trains what plain PyTorch trains, with tolerances that are measured, not guessed."""
+"""Prove that a port trains what plain PyTorch trains, with tolerances that are measured.
+
+`porting verify` and the plug-in of pytest call this function.
+"""
 
 from __future__ import annotations
 
@@ -166,14 +169,14 @@ class _Proof:
     def run(self) -> None:
         """Make all runs and compare them; if the user stops it, those that there are until then."""
         try:
-            self._make_and_compare()
+            self._run_and_compare()
         except KeyboardInterrupt:
             self._note_stop()
 
     def _note_stop(self) -> None:
         self.is_stopped, self.ended_by = True, self.ended_by or STOPPED
 
-    def _make_and_compare(self) -> None:
+    def _run_and_compare(self) -> None:
         self.ported = self.maker.make()
         options = self.ported.model.options
         reading = find_reading(self.training)
@@ -203,14 +206,14 @@ class _Proof:
                 tell=self.progress,
             )
             self.facts["comparison"] = self.side.comparison.text
-            self._make_runs()
+            self._compare_sides()
         if not self.is_stopped:
             with kept_port(self.maker, self.ported):
                 self._find_place()
 
     # -- runs ----------------------------------------------------------------------------------------------------------
 
-    def _make_runs(self) -> None:
+    def _compare_sides(self) -> None:
         """Make the runs of both sides, the port's early, so that a proof that is stopped has compared something."""
         try:
             self._run_both_sides()

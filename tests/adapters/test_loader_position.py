@@ -12,7 +12,7 @@ from torch.utils.data import ConcatDataset, DataLoader, Dataset, DistributedSamp
 
 import porting.simulator
 from porting import FixedBatchDataset, fit, partition
-from porting.adapters.loader_position import find_host_streams, find_streams, read_states, set_states
+from porting.adapters.loader_position import collect_host_streams, collect_streams, read_states, set_states
 from porting.diagnostics import OptionError
 from tests import resumed_training
 
@@ -100,10 +100,10 @@ def stored(states):
 @pytest.mark.parametrize("name", DRAW)
 def test_a_stream_of_the_host_goes_on_from_a_stored_state(name):
     DRAW[name]()  # Gaussian numbers come in pairs, and one of a pair is waiting now
-    states = stored(read_states(find_host_streams()))
+    states = stored(read_states(collect_host_streams()))
     expected = [DRAW[name](), DRAW[name]()]
 
-    missing = set_states(find_host_streams(), states)
+    missing = set_states(collect_host_streams(), states)
 
     assert missing == []
     assert [DRAW[name](), DRAW[name]()] == expected
@@ -124,7 +124,7 @@ def test_a_generator_of_a_dataset_goes_on_from_a_stored_state(make):
     generator = make()
     draw = generator.random if hasattr(generator, "random") else generator.rand
     draw()
-    streams = find_streams(DataLoader(Noisy(noise=generator)))
+    streams = collect_streams(DataLoader(Noisy(noise=generator)))
     states = stored(read_states(streams))
     expected = [draw() for _ in range(3)]
 
@@ -138,13 +138,13 @@ def test_streams_are_found_wherever_a_loader_keeps_them():
     data = FixedBatchDataset(ConcatDataset([Noisy(noise=inner), Noisy()]), 4)
     loader = DataLoader(data, sampler=RandomSampler(data, generator=own), generator=loaders)
 
-    found = find_streams(loader)
+    found = collect_streams(loader)
 
     assert found == {"generator": loaders, "sampler.generator": own, "dataset.dataset.datasets[0].noise": inner}
 
 
 def test_a_generator_that_is_the_hosts_is_not_found_again():
-    assert find_streams(DataLoader(Noisy(), shuffle=True, generator=torch.default_generator)) == {}
+    assert collect_streams(DataLoader(Noisy(), shuffle=True, generator=torch.default_generator)) == {}
 
 
 def test_epochs_are_counted_on():
@@ -153,10 +153,10 @@ def test_epochs_are_counted_on():
     for counter in (share, sampler):
         loader = DataLoader(share) if counter is share else DataLoader(data, sampler=sampler)
         counter.set_epoch(3)
-        order, states = [batch[0].item() for batch in loader], read_states(find_streams(loader))
+        order, states = [batch[0].item() for batch in loader], read_states(collect_streams(loader))
         counter.set_epoch(0)
 
-        set_states(find_streams(loader), states)
+        set_states(collect_streams(loader), states)
 
         assert [batch[0].item() for batch in loader] == order
 

@@ -9,7 +9,7 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 
 from porting.bench.charts import draw_curve, draw_growth, draw_speed_ups, write_png
-from porting.bench.growth import find_growths
+from porting.bench.growth import list_growths
 from porting.diagnostics import PortingError
 
 from .conftest import make_record, results_of
@@ -111,7 +111,7 @@ def make_growth(**figures):
     cases = [make_case(1e-3 * layers, layers=layers) for layers in (2, 4, 8)]
     for case in cases:
         case["result"]["machinery"].update(figures)
-    return find_growths(cases)[0]
+    return list_growths(cases)[0]
 
 
 def test_every_figure_has_a_line_and_a_name():

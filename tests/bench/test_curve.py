@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import pytest
 
-from porting.bench.curve import Curve, allow_seconds, find_curves, list_marks, make_curve_table, sum_up_side
+from porting.bench.curve import Curve, allow_seconds, list_curves, list_marks, make_curve_table, sum_up_side
 from porting.bench.tables import lay_out_tables
 
 from .conftest import make_record
@@ -134,7 +134,7 @@ def test_cases_without_a_curve_are_left_out(report):
     done = make_record(report=report)
     with_curve = {**done, "name": "other", "result": {**done["result"], "curve": make_curve()}}
 
-    found = find_curves([make_record(), done, with_curve])
+    found = list_curves([make_record(), done, with_curve])
 
     assert [name for name, _curve in found] == ["other"]
 

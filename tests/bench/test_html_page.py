@@ -10,7 +10,7 @@ from html import escape
 import pytest
 
 from porting.bench.html_page import write_html
-from porting.bench.pages import list_facts, list_step_rows
+from porting.bench.pages import iter_facts, list_step_rows
 from porting.bench.tables import Table
 from porting.diagnostics import PortingError
 
@@ -102,6 +102,6 @@ def test_the_details_of_a_case_are_the_rows_of_its_page(report):
     page = write_html(results_of(make_record(report=report), make_record(status="failed", reason="no data")))
 
     plain = report.to_dict()
-    told = [text for _title, text in list_facts(plain)] + [text for row in list_step_rows(plain) for text in row]
+    told = [text for _title, text in iter_facts(plain)] + [text for row in list_step_rows(plain) for text in row]
     assert [text for text in told if escape(text) not in page] == []
     assert "failed: no data" in page

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from porting.check import batch_look
-from porting.check.batch_look import BatchLook, cut_micro_batch, find_lost_values, is_loader, zero_labels
+from porting.check.batch_look import BatchLook, cut_micro_batch, is_loader, list_lost_values, zero_labels
 from porting.options import PortOptions
 
 
@@ -53,7 +53,7 @@ def test_of_batches_that_need_little_memory_none_is_named():
 
 
 def test_values_of_tensors_without_any_are_not_looked_at():
-    assert not find_lost_values(((torch.empty(3, dtype=torch.int64, device="meta"),), {}))
+    assert not list_lost_values(((torch.empty(3, dtype=torch.int64, device="meta"),), {}))
 
 
 def test_a_batch_is_cut_as_the_options_ask():

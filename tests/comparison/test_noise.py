@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from porting.comparison.noise import MARGIN, Noise, find_furthest
+from porting.comparison.noise import MARGIN, Noise, list_furthest
 
 
 def test_without_noise_only_no_error_is_rounding():
@@ -30,16 +30,16 @@ def test_what_is_not_finite_is_not_explained(error):
 
 
 def test_a_run_that_was_far_away_once_may_be_so_later():
-    assert find_furthest([[1.0, 5.0, 2.0, 3.0]]) == [1.0, 5.0, 5.0, 5.0]
+    assert list_furthest([[1.0, 5.0, 2.0, 3.0]]) == [1.0, 5.0, 5.0, 5.0]
 
 
 def test_the_furthest_of_all_runs_counts():
-    assert find_furthest([[1.0, 1.0, 9.0], [2.0, 0.0, 0.0], [0.0, 4.0, 0.0]]) == [2.0, 4.0, 9.0]
+    assert list_furthest([[1.0, 1.0, 9.0], [2.0, 0.0, 0.0], [0.0, 4.0, 0.0]]) == [2.0, 4.0, 9.0]
 
 
 def test_what_is_not_finite_is_no_distance():
-    assert find_furthest([[1.0, math.nan], [0.0, math.inf]]) == [1.0, 1.0]
+    assert list_furthest([[1.0, math.nan], [0.0, math.inf]]) == [1.0, 1.0]
 
 
 def test_without_runs_nothing_is_known():
-    assert find_furthest([]) == []
+    assert list_furthest([]) == []

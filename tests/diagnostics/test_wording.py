@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from porting.diagnostics import align_columns, list_names
+from porting.diagnostics import align_columns, join_names
 
 
 @pytest.mark.parametrize(
@@ -17,7 +17,7 @@ from porting.diagnostics import align_columns, list_names
     ],
 )
 def test_names_that_are_not_shown_are_counted(names, most, text):
-    assert list_names(names, most=most) == text
+    assert join_names(names, most=most) == text
 
 
 def test_lines_of_a_table_have_no_blanks_at_their_ends():

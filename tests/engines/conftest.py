@@ -15,7 +15,7 @@ from torch import nn
 from porting.capture import capture_step
 from porting.engines.calls.call_plan import CallPlan
 from porting.engines.calls.device_state import DeviceState
-from porting.engines.calls.executable import BuildRequest, Variant
+from porting.engines.calls.executable import BuildRequest, Choice
 from porting.engines.compiled.executable import CompiledExecutable
 from porting.engines.compiled.step_program import build_programs
 from porting.engines.replay.replay import ReplayExecutable
@@ -94,7 +94,7 @@ class Device:
         return {name: tensor.clone() for name, tensor in self.state.buffers[0].items()}
 
 
-_DEFAULT = Variant()
+_DEFAULT = Choice()
 
 
 class Twins:
@@ -110,7 +110,7 @@ class Twins:
         settings: Any = None,
         loss: Optional[Callable[..., torch.Tensor]] = None,
         mode: str = "training",
-        variant: Variant = _DEFAULT,
+        choice: Choice = _DEFAULT,
         groups: Optional[Dict[str, Any]] = None,
         host: Optional[Dict[str, torch.Tensor]] = None,
         names: Optional[Sequence[Sequence[str]]] = None,
@@ -123,7 +123,7 @@ class Twins:
         self.names = self.names if self.settings else []
         self.findings: List[Any] = []
         request = BuildRequest(
-            self.plan, tuple(self.settings), tuple(map(tuple, self.names)), variant, replica_groups=groups or {}
+            self.plan, tuple(self.settings), tuple(map(tuple, self.names)), choice, replica_groups=groups or {}
         )
         self.programs = build_programs(self.graph, request)
         self.replay = ReplayExecutable(self.graph)
@@ -174,7 +174,7 @@ class Twins:
 
 @pytest.fixture(scope="session")
 def twins() -> Callable[..., Twins]:
-    """Give the class of twins: `twins(model, *example, settings=..., loss=..., variant=..., accumulation=...)`."""
+    """Give the class of twins: `twins(model, *example, settings=..., loss=..., choice=..., accumulation=...)`."""
     return Twins
 
 

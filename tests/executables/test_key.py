@@ -16,7 +16,7 @@ from torch import nn
 import porting.simulator as poptorch
 from porting.capture import capture_step
 from porting.engines.calls.call_plan import CallPlan, ReplicaGroups
-from porting.engines.calls.executable import BuildRequest, Variant
+from porting.engines.calls.executable import BuildRequest, Choice
 from porting.engines.calls.group_settings import read_settings
 from porting.executables.key import make_executable_key
 
@@ -41,7 +41,7 @@ def key_of(
     *,
     batch=16,
     optimizer=None,
-    variant=None,
+    choice=None,
     plan=None,
     engine="auto",
     dtype=torch.float32,
@@ -53,7 +53,7 @@ def key_of(
     graph = capture_step(model, inputs, mode="training")
     optimizer = optimizer or torch.optim.SGD(model.parameters(), lr=0.1)
     names = [name for name, _parameter in model.named_parameters()]
-    request = BuildRequest(plan or CallPlan(), tuple(read_settings(optimizer)), (tuple(names),), variant or Variant())
+    request = BuildRequest(plan or CallPlan(), tuple(read_settings(optimizer)), (tuple(names),), choice or Choice())
     request = replace(request, replica_groups=replica_groups or {})
     return make_executable_key(graph, request, engine=engine, **settings)
 
@@ -88,8 +88,8 @@ CHANGES = {
     "momentum": lambda: with_optimizer(momentum=0.9),
     "weight decay": lambda: with_optimizer(weight_decay=0.1),
     "engine": lambda: key_of(engine="aot"),
-    "variant": lambda: key_of(variant=Variant("aot", channels_last=True)),
-    "threads": lambda: key_of(variant=Variant(num_threads=7)),
+    "choice": lambda: key_of(choice=Choice("aot", channels_last=True)),
+    "threads": lambda: key_of(choice=Choice(num_threads=7)),
     "replica groups": lambda: key_of(replica_groups={"body.weight": ReplicaGroups(4, 2, strided=False)}),
 }
 

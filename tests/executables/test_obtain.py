@@ -19,7 +19,7 @@ from porting.capture import capture_step
 from porting.diagnostics import OptionError
 from porting.engines.calls.call_plan import CallPlan
 from porting.engines.calls.device_state import DeviceState
-from porting.engines.calls.executable import BuildRequest, Variant
+from porting.engines.calls.executable import BuildRequest, Choice
 from porting.engines.calls.group_settings import GroupSettings, OptimizerKind
 from porting.engines.calls.step_anchors import StepObserver
 from porting.engines.contract.failures import CompileFailure
@@ -85,7 +85,7 @@ def codes(obtained):
 def test_ready_replays_where_nothing_is_kept_and_makes_no_folder(step, tmp_path):
     obtained = step.obtain("ready", tmp_path / "cache")
 
-    assert (obtained.origin, obtained.cache, obtained.variant) == ("replay", "miss", Variant())
+    assert (obtained.origin, obtained.cache, obtained.choice) == ("replay", "miss", Choice())
     assert (step.num_trials, list(tmp_path.iterdir())) == (0, [])
 
 
@@ -102,8 +102,8 @@ def test_ready_loads_what_an_earlier_process_made(step, tmp_path, interpreted_en
 
     found = Step().obtain("ready", tmp_path)
 
-    assert (made.origin, made.cache, made.variant.engine) == ("compiled", "miss", "interpreted")
-    assert (found.origin, found.cache, found.variant) == ("hit", "hit", made.variant)
+    assert (made.origin, made.cache, made.choice.engine) == ("compiled", "miss", "interpreted")
+    assert (found.origin, found.cache, found.choice) == ("hit", "hit", made.choice)
     assert interpreted_engine.calls == ["load"]
     assert found.seconds.keys() == {"find", "load"}
 
@@ -145,7 +145,7 @@ def test_another_executable_is_chosen_where_the_engine_of_the_last_one_is_gone(
 
     without = Step().obtain("auto", tmp_path)
 
-    assert (without.variant.engine, codes(without)) == ("replay", ["E015"])
+    assert (without.choice.engine, codes(without)) == ("replay", ["E015"])
     assert Step().obtain("auto", tmp_path).origin == "hit"
 
 
@@ -194,7 +194,7 @@ def test_an_engine_that_makes_no_files_is_used_and_not_kept(step, tmp_path, inte
 
     obtained = step.obtain("simple", tmp_path)
 
-    assert (obtained.variant.engine, obtained.origin, obtained.cache) == ("simple", "compiled", "off")
+    assert (obtained.choice.engine, obtained.origin, obtained.cache) == ("simple", "compiled", "off")
 
 
 def crash():
@@ -326,12 +326,12 @@ def test_the_choice_and_its_measurements_are_kept(step, tmp_path, interpreted_en
 
 
 def test_that_replay_is_the_fastest_is_kept_too(step, tmp_path, interpreted_engine, monkeypatch):
-    monkeypatch.setattr("porting.engines.tuning.tuner.choose", lambda timings: Variant(fused_update=True))
+    monkeypatch.setattr("porting.engines.tuning.tuner.choose", lambda timings: Choice(fused_update=True))
 
     made, found = step.obtain("auto", tmp_path), step.obtain("auto", tmp_path)
 
     assert (made.origin, found.origin) == ("replay", "hit")
-    assert made.variant == found.variant == Variant(fused_update=True)
+    assert made.choice == found.choice == Choice(fused_update=True)
 
 
 def test_of_several_threads_one_tunes_and_the_others_load(tmp_path, interpreted_engine, always_fastest):
@@ -359,7 +359,7 @@ def test_a_store_that_cannot_be_written_is_told_once_and_not_needed(
 
     obtained = step.obtain(engine, folder)
 
-    assert (obtained.variant.engine, obtained.origin) == ("interpreted", "compiled")
+    assert (obtained.choice.engine, obtained.origin) == ("interpreted", "compiled")
     assert set(codes(obtained)) == {"E004"}
     assert len(step.trained(obtained)) == 4
 

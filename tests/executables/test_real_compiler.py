@@ -31,7 +31,7 @@ executor = poptorch.trainingModel(model, options, optimizer=torch.optim.SGD(mode
 losses = [float(executor(x, y)[1].detach()) for _ in range(5)]
 obtained = executor.device_session.compiled.obtained
 print(json.dumps({
-    "losses": losses, "engine": obtained.variant.engine, "origin": obtained.origin,
+    "losses": losses, "engine": obtained.choice.engine, "origin": obtained.origin,
     "codes": [finding.code for finding in obtained.findings],
     "inductor": "torch._inductor" in sys.modules,
 }))

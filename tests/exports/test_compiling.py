@@ -101,7 +101,7 @@ def test_a_real_compiler_makes_what_training_finds(parts, step_file, tmp_path):
 
     obtained = port(parts, tmp_path / "cache")
 
-    assert (compiled.origin, obtained.origin, obtained.variant.engine) == ("compiled", "hit", "aot")
+    assert (compiled.origin, obtained.origin, obtained.choice.engine) == ("compiled", "hit", "aot")
 
 
 def test_numbers_of_the_optimizer_may_be_others_in_training(parts, step_file, tmp_path, interpreted_engine):

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 import porting
 from porting import PortingError, check_backward, numerical_grad
 from porting.remedies import Fallback, list_substitutes
-from porting.remedies.operator_table import find_substitutes
+from porting.remedies.operator_table import order_substitutes
 from porting.simulator.custom_ops import find_custom_op, register_custom_op
 from tests.remedies.operator_cases import FUNCTIONS
 
@@ -258,7 +258,7 @@ class Substituted(torch.overrides.TorchFunctionMode):
         self.used = []
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
-        for entry in find_substitutes(func):
+        for entry in order_substitutes(func):
             with self:
                 found = entry.compute(*args, **(kwargs or {}))
             if found is not Fallback:

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from porting.diagnostics import OptionError
-from porting.machines import DEFAULT, find_chip, find_machine, list_chips, list_machines
+from porting.machines import DEFAULT, collect_chips, find_chip, find_machine, read_machines
 
 OWN = {
     "name": "Wafer",
@@ -45,7 +45,7 @@ def test_the_memory_is_that_of_the_vendors_tables():
     assert find_chip("gc200").memory_bytes == find_chip("bow").memory_bytes == 940_572_672
 
 
-@pytest.mark.parametrize("chip", list_chips().values(), ids=list(list_chips()))
+@pytest.mark.parametrize("chip", collect_chips().values(), ids=list(collect_chips()))
 def test_every_figure_has_a_source(chip):
     named = {"tiles", "tile_memory", "float16", "float32", "program_memory", "between_chips", "to_host"}
 
@@ -63,7 +63,7 @@ def test_systems_have_their_chips(name, chips):
 
 
 def test_every_machine_is_listed_by_its_own_name():
-    assert all(machine.name == name for name, machine in list_machines().items())
+    assert all(machine.name == name for name, machine in read_machines().items())
 
 
 def test_an_unknown_chip_is_refused_with_the_nearest():

@@ -10,7 +10,7 @@ from torch import nn
 
 import porting
 from porting.remedies import list_substitutes
-from porting.remedies.operator_table import find_substitutes, name_target
+from porting.remedies.operator_table import name_target, order_substitutes
 from tests.remedies.operator_cases import FUNCTIONS, MODULES, make_input, make_model
 
 # torch says so of even kernels
@@ -147,7 +147,7 @@ def test_fallback_leaves_the_call_to_the_next():
 
     assert torch.allclose(of_three, torch.special.entr(x))
     assert torch.allclose(of_two, 2 * torch.special.entr(x[0]))
-    assert [entry.name for entry in find_substitutes(torch.special.entr)[:2]] == ["of two dimensions", "all"]
+    assert [entry.name for entry in order_substitutes(torch.special.entr)[:2]] == ["of two dimensions", "all"]
 
 
 class Spread(nn.Module):

@@ -6,12 +6,12 @@ import ast
 from dataclasses import replace
 
 from porting.diagnostics import Place
-from porting.source.facts import Call, Facts, Kind, Thing, Where
+from porting.source.facts import Call, Facts, Kind, ProgramObject, Where
 
-MODEL, PORT = Thing(Kind.MODULE, "train.Net"), Thing(Kind.PORT, "poptorch.trainingModel")
+MODEL, PORT = ProgramObject(Kind.MODULE, "train.Net"), ProgramObject(Kind.PORT, "poptorch.trainingModel")
 
 
-def make_call(name: str, *receiver: Thing) -> Call:
+def make_call(name: str, *receiver: ProgramObject) -> Call:
     return Call(ast.Call(), Place("train.py", 1), name, Where("train.py"), receiver=receiver)
 
 
@@ -27,15 +27,15 @@ def test_a_call_is_on_what_its_receiver_may_be():
     assert not call.is_on(Kind.LOSS, Kind.BATCH)
 
 
-def test_things_are_listed_by_kind():
-    facts = Facts(things=[MODEL, PORT])
+def test_objects_are_listed_by_kind():
+    facts = Facts(objects=[MODEL, PORT])
 
-    assert facts.list_things(Kind.PORT, Kind.LOSS) == [PORT]
+    assert facts.list_program_objects(Kind.PORT, Kind.LOSS) == [PORT]
 
 
 def test_a_program_with_a_port_is_ported():
-    assert Facts(things=[MODEL, PORT]).is_ported
-    assert not Facts(things=[MODEL]).is_ported
+    assert Facts(objects=[MODEL, PORT]).is_ported
+    assert not Facts(objects=[MODEL]).is_ported
 
 
 def test_calls_of_methods_come_in_the_order_of_the_program():

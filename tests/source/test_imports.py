@@ -7,12 +7,12 @@ import ast
 import pytest
 
 from porting.source.files import Unit
-from porting.source.imports import is_main_guard, list_imports
+from porting.source.imports import is_main_guard, iter_imports
 
 
 def imports_of(text, *, is_main=True):
     unit = Unit("train.py", ast.parse(text), text)
-    return [("." * one.level + one.name, one.parts, one.is_optional) for one in list_imports(unit, is_main=is_main)]
+    return [("." * one.level + one.name, one.parts, one.is_optional) for one in iter_imports(unit, is_main=is_main)]
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,10 @@ from porting.source.facts import Kind
 from porting.source.library import (
     NAMES,
     find_class_kind,
-    find_kinds,
     find_method_kind,
-    find_result_kinds,
-    find_words,
+    list_kinds,
+    list_result_kinds,
+    list_words,
     read_tables,
 )
 
@@ -74,7 +74,7 @@ from porting.source.library import (
     ],
 )
 def test_what_a_call_returns(name, kind):
-    assert [found.value for found in find_result_kinds(name)] == [kind]
+    assert [found.value for found in list_result_kinds(name)] == [kind]
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_what_a_call_returns(name, kind):
     ["torch.manual_seed", "torch.save", "torch.nn.functional.relu", "torch.nn.utils.clip_grad_norm_", "numpy.zeros"],
 )
 def test_what_the_table_does_not_know(name):
-    assert find_result_kinds(name) == ()
+    assert list_result_kinds(name) == ()
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_all_losses_of_torch_are_criteria():
     losses = importlib.import_module("torch.nn.modules.loss")
     names = [name for name in losses.__all__ if not name.startswith("_")]
 
-    assert {find_result_kinds(f"torch.nn.{name}") for name in names} == {(Kind.CRITERION,)}
+    assert {list_result_kinds(f"torch.nn.{name}") for name in names} == {(Kind.CRITERION,)}
 
 
 def test_all_optimizers_and_schedules_of_torch_are_known():
@@ -118,12 +118,12 @@ def test_all_optimizers_and_schedules_of_torch_are_known():
     schedules = importlib.import_module("torch.optim.lr_scheduler")
 
     optimizers = [name for name in dir(optim) if isinstance(getattr(optim, name), type)]
-    assert {find_result_kinds(f"torch.optim.{name}") for name in optimizers} == {(Kind.OPTIMIZER,)}
-    found = {find_result_kinds(f"torch.optim.lr_scheduler.{name}") for name in schedules.__all__}
+    assert {list_result_kinds(f"torch.optim.{name}") for name in optimizers} == {(Kind.OPTIMIZER,)}
+    found = {list_result_kinds(f"torch.optim.lr_scheduler.{name}") for name in schedules.__all__}
     assert found == {(Kind.SCHEDULER,)}
 
 
-def test_methods_return_by_the_kind_of_thing():
+def test_methods_return_by_the_kind_of_object():
     assert find_method_kind(Kind.PORT, "inference") is Kind.PORT
     assert find_method_kind(Kind.MODULE, "parameters") is Kind.PARAMETERS
     assert find_method_kind(Kind.MODULE, "inference") is None
@@ -137,7 +137,7 @@ def test_a_row_is_for_its_examples_and_none_above_is(table, number):
     rows = read_tables()[table]
 
     for example in rows[number].examples:
-        assert find_words(table, example) == rows[number].words
+        assert list_words(table, example) == rows[number].words
         assert [place for place, row in enumerate(rows) if row.pattern.fullmatch(example)][0] == number
 
 
@@ -152,4 +152,4 @@ def test_what_is_computed_in_place_has_a_method_that_does_so():
 
 @pytest.mark.parametrize("table", sorted(set(read_tables()) - {"asking", "settings"}))
 def test_the_words_of_a_table_are_kinds(table):
-    assert all(find_kinds(table, example) for row in read_tables()[table] for example in row.examples)
+    assert all(list_kinds(table, example) for row in read_tables()[table] for example in row.examples)

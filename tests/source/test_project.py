@@ -38,7 +38,7 @@ def test_an_import_is_found_beside_the_importer(tmp_path):
     project = read_programs([tmp_path / "train.py"])
     train = project.modules[project.entries[0]]
 
-    found = project.find_modules("model", train)[-1]
+    found = project.resolve_import("model", train)[-1]
     assert found.path == str(tmp_path / "model.py")
     assert project.entries == [str(tmp_path / "train.py")]
 
@@ -48,7 +48,7 @@ def test_a_relative_import_is_found_in_its_package(tmp_path):
     project = read_programs([tmp_path / "pkg" / "a" / "train.py"])
     train = project.modules[project.entries[0]]
 
-    found = project.find_modules("b.net", train, 2)[-1]
+    found = project.resolve_import("b.net", train, 2)[-1]
     assert found.path.endswith("net.py")
 
 
@@ -57,7 +57,7 @@ def test_an_import_is_found_anywhere_in_the_folder(tmp_path):
     project = read_programs([tmp_path])
     train = next(module for module in project.modules.values() if module.name == "train")
 
-    found = project.find_modules("lib.net", train)[-1]
+    found = project.resolve_import("lib.net", train)[-1]
     assert found.path.endswith("net.py")
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from porting.engines.aot.compile_process import compile_in_child
-from porting.engines.aot.library import LEFT_OUT, RUNNER, load_program
+from porting.engines.aot.library import LEFT_OUT, RUNNER, load_library
 from porting.engines.compiled.compile_settings import CompileSettings
 from porting.engines.compiled.program_file import write_program
 from porting.engines.contract.failures import CompileFailure
@@ -127,7 +127,7 @@ def test_a_step_is_compiled_without_some_changes_and_computes_the_same(compile_w
     left_out = json.loads((folder / RUNNER).read_text())[LEFT_OUT]
     assert [place for place in places if not any(place.replace(":", ".") in loss for loss in left_out)] == []
     expected = results_and_state(lambda arguments: module(*arguments))
-    torch.testing.assert_close(results_and_state(load_program(folder)), expected)
+    torch.testing.assert_close(results_and_state(load_library(folder)), expected)
 
 
 @pytest.mark.slow

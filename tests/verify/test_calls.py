@@ -37,10 +37,10 @@ def test_what_was_changed_is_listed_by_its_place():
     taken = calls[1]
     taken[1]["scale"].mul_(3)
 
-    assert {name: value.item() for name, value in calls.list_changed(1, taken).items()} == {
+    assert {name: value.item() for name, value in calls.collect_changed(1, taken).items()} == {
         "tensor 1 of the batch": 3.0
     }
-    assert calls.list_changed(1, calls[1]) == {}
+    assert calls.collect_changed(1, calls[1]) == {}
 
 
 def test_what_was_one_tensor_is_one_in_the_copy():

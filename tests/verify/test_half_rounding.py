@@ -130,7 +130,7 @@ def train_plain_in_noise(name, rule, optimizer):
     return train_plain(model, optimizer, batches, rule), noise
 
 
-def find_factors(ported, rule, name, optimizer=sgd):
+def collect_factors(ported, rule, name, optimizer=sgd):
     """Return how many times the noise band each quantity is, at most over all steps."""
     centre, noise = train_plain_in_noise(name, rule, optimizer)
     factors = {}
@@ -164,7 +164,7 @@ def test_sound_ports_are_inside_the_band(name, precision, optimizer):
     model, batches = make(name)
     ported, rule = train_port(model, optimizer, batches, precision)
 
-    factors = find_factors(ported, rule, name, optimizer)
+    factors = collect_factors(ported, rule, name, optimizer)
 
     assert max(factors.values()) <= 1.0, {key: factor for key, factor in factors.items() if factor > 1.0}
 
@@ -183,7 +183,7 @@ def test_a_port_with_a_loss_scaling_is_inside_the_band(scaling):
     ported, rule = train_port(model, device_sgd, batches, "mixed")
 
     assert rule.loss_scaling == scaling
-    assert max(find_factors(ported, rule, "mlp").values()) <= 1.0
+    assert max(collect_factors(ported, rule, "mlp").values()) <= 1.0
 
 
 def scale_down(loss):
@@ -222,7 +222,7 @@ def test_a_fault_does_not_hide_behind_half_precision(fault, precision):
     changed = own.get("change", copy.deepcopy)(model)
     ported, rule = train_port(changed, own.get("optimizer", sgd), batches, precision, own.get("loss"))
 
-    factors = find_factors(ported, rule, "mlp")
+    factors = collect_factors(ported, rule, "mlp")
 
     assert max(factors.values()) > 1.0
 

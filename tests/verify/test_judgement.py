@@ -17,7 +17,7 @@ from porting.verify.certificate import Verdict
 from porting.verify.half_rounding import HalfRule
 from porting.verify.judgement import describe_form, gradient_errors, judge_runs, list_outside
 from porting.verify.noise_band import NoiseBand
-from porting.verify.plain_runs import Variant, run_plain
+from porting.verify.plain_runs import Perturbation, run_plain
 from porting.verify.plain_training import Grouping
 from porting.verify.records import Record
 
@@ -223,9 +223,9 @@ def make(change=lambda model: model, *, loss=F.cross_entropy, optimizer=torch.op
 def train(training, precision, *, seed=None):
     generator = torch.Generator().manual_seed(3)
     batches = [(torch.randn(16, 24, generator=generator), torch.arange(16) % 4) for _ in range(NUM_STEPS)]
-    variant = Variant("rounded", rounding=seed, rule=HalfRule(precision))
+    perturbation = Perturbation("rounded", rounding=seed, rule=HalfRule(precision))
     grouping = Grouping(steps_per_call=1, micro_batches_per_step=ACCUMULATION, replicas=1)
-    made = run_plain(training, Calls([(batch, {}) for batch in batches]), grouping, seed=0, variant=variant)
+    made = run_plain(training, Calls([(batch, {}) for batch in batches]), grouping, seed=0, perturbation=perturbation)
     made.settings.clear()
     return made
 

@@ -70,13 +70,13 @@ def train_in_half(*, seed, factor=1.0, spread=1.0, only=NAMES):
     return made
 
 
-def find_factors(ported, kind="gradient", **settings):
+def collect_factors(ported, kind="gradient", **settings):
     runs = [train_in_half(seed=seed) for seed in range(2, 6)]
-    return NoiseBand(train_in_half(seed=1), runs, HALF, **settings).find_factors(ported, kind)
+    return NoiseBand(train_in_half(seed=1), runs, HALF, **settings).collect_factors(ported, kind)
 
 
 def test_a_port_that_is_rounded_as_the_runs_are_has_no_factor():
-    factors = find_factors(train_in_half(seed=9))
+    factors = collect_factors(train_in_half(seed=9))
 
     assert len(factors) == 18
     assert max(factors.values()) < 0.5
@@ -84,30 +84,30 @@ def test_a_port_that_is_rounded_as_the_runs_are_has_no_factor():
 
 @pytest.mark.parametrize("kind", ["gradient", "update"])
 def test_all_numbers_that_are_off_to_one_side_are_outside(kind):
-    factors = find_factors(train_in_half(seed=9, factor=1.01), kind)
+    factors = collect_factors(train_in_half(seed=9, factor=1.01), kind)
 
     assert min(factors.values()) > 1.0
 
 
 def test_one_tensor_that_is_off_is_named():
-    factors = find_factors(train_in_half(seed=9, factor=1.02, only="c"))
+    factors = collect_factors(train_in_half(seed=9, factor=1.02, only="c"))
 
     assert {name for (_step, name), factor in factors.items() if factor > 1.0} == {"c"}
 
 
 def test_errors_that_are_larger_in_most_tensors_are_outside_though_they_have_no_sign():
-    assert max(find_factors(train_in_half(seed=9, spread=2.0)).values()) < 1.0
-    assert max(find_factors(train_in_half(seed=9, spread=8.0)).values()) > 1.0
+    assert max(collect_factors(train_in_half(seed=9, spread=2.0)).values()) < 1.0
+    assert max(collect_factors(train_in_half(seed=9, spread=8.0)).values()) > 1.0
 
 
 def test_single_precision_needs_no_find_factors():
     plain = train_in_half(seed=1)
 
-    assert NoiseBand(plain, [plain], SINGLE).find_factors(plain, "gradient") == {}
+    assert NoiseBand(plain, [plain], SINGLE).collect_factors(plain, "gradient") == {}
 
 
 def test_what_a_port_has_not_kept_has_no_factor():
-    assert find_factors(Record({1: [1.0]})) == {}
+    assert collect_factors(Record({1: [1.0]})) == {}
 
 
 @pytest.mark.parametrize(("stores_half", "narrowest"), [(True, HALF), (False, 8 * SINGLE)])

@@ -8,17 +8,17 @@ import torch
 
 from porting.diagnostics import Place
 from porting.verify.observation import Observation, ObservedTraining, Task
-from porting.verify.plain_runs import PLAIN, Variant
+from porting.verify.plain_runs import PLAIN, Perturbation
 
 
 def test_a_task_is_that_of_plain_pytorch_unless_it_says_otherwise():
     task = Task("train.py", ["--epochs", "1"], num_steps=3, seed=0)
 
-    assert (task.is_port, task.variant) == (False, PLAIN)
+    assert (task.is_port, task.perturbation) == (False, PLAIN)
 
 
 def test_a_task_and_its_observation_can_be_handed_over():
-    task = Task("train.py", [], 3, 0, variant=Variant("rounded at random", rounding=1))
+    task = Task("train.py", [], 3, 0, perturbation=Perturbation("rounded at random", rounding=1))
     places = {"loss": Place("train.py", 4)}
     training = ObservedTraining(shapes={"weight": (2,)}, rows={1: [torch.ones(2)]}, places=places)
 

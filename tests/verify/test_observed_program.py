@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from porting.diagnostics import ExecutableError, PortingError
-from porting.verify.plain_runs import Variant
+from porting.verify.plain_runs import Perturbation
 from porting.verify.program_proof import ProgramPair, ProgramRuns
 
 BEGIN = """\
@@ -29,10 +29,10 @@ def observe(tmp_path, monkeypatch):
     """Run a program, given as text, and return what was observed."""
     monkeypatch.chdir(tmp_path)
 
-    def run(source, *, steps=3, arguments=(), is_port=False, **variant):
+    def run(source, *, steps=3, arguments=(), is_port=False, **perturbation):
         Path("program.py").write_text(source)
         runs = ProgramRuns(ProgramPair("program.py", "program.py", arguments, arguments), 0, "sim", lambda _stage: None)
-        return runs.run_port(steps) if is_port else runs.run_plain(steps, Variant("", **variant))[0]
+        return runs.run_port(steps) if is_port else runs.run_plain(steps, Perturbation("", **perturbation))[0]
 
     return run
 
@@ -133,8 +133,8 @@ def test_what_a_model_draws_is_not_drawn_from_the_loops_stream(observe):
 
 def test_a_run_that_is_rounded_otherwise_differs_in_last_digits(observe):
     plain, bits, rounded = (
-        observe(LOOP, **variant).trainings[0].record.losses[3][0]
-        for variant in ({}, {"changes_bits": 1}, {"rounding": 1, "size": 1e-6})
+        observe(LOOP, **perturbation).trainings[0].record.losses[3][0]
+        for perturbation in ({}, {"changes_bits": 1}, {"rounding": 1, "size": 1e-6})
     )
 
     assert plain != bits != rounded

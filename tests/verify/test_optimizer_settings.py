@@ -10,7 +10,7 @@ from torch import nn
 
 import porting
 from porting.verify.certificate import Verdict
-from porting.verify.optimizer_settings import compare_settings, list_setting_differences, read_settings
+from porting.verify.optimizer_settings import compare_settings, iter_setting_differences, read_settings
 
 MODEL = nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 1))
 NAMES = {id(parameter): name for name, parameter in MODEL.named_parameters()}
@@ -48,7 +48,7 @@ def test_settings_that_are_alike_are_one_comparison():
 
 
 def test_without_decay_adam_and_adamw_are_one():
-    assert not list(list_setting_differences(adam()["0.weight"], adam(torch.optim.AdamW)["0.weight"]))
+    assert not list(iter_setting_differences(adam()["0.weight"], adam(torch.optim.AdamW)["0.weight"]))
 
 
 def test_what_only_some_parameters_have_is_told_by_their_names():

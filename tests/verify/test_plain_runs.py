@@ -1,4 +1,4 @@
-"""Runs of plain PyTorch: equal to the user's own loop, on copies, and each variant differs in what it says."""
+"""Runs of plain PyTorch: equal to the user's own loop, on copies, and each perturbation differs in what it says."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch.optim.lr_scheduler import StepLR
 
 from porting import PlainTraining
 from porting.verify.calls import Calls
-from porting.verify.plain_runs import Variant, join_outputs, run_plain, widen_training
+from porting.verify.plain_runs import Perturbation, join_outputs, run_plain, widen_training
 from porting.verify.plain_training import Grouping
 from porting.verify.plain_training import PlainTraining as Training
 
@@ -76,16 +76,18 @@ def test_the_users_training_is_as_before():
 
 
 @pytest.mark.parametrize(
-    "variant",
+    "perturbation",
     [
-        Variant("bits", changes_bits=1, size=2.0**-22),
-        Variant("rounded", rounding=1, size=2.0**-22),
-        Variant("float64", is_double=True),
+        Perturbation("bits", changes_bits=1, size=2.0**-22),
+        Perturbation("rounded", rounding=1, size=2.0**-22),
+        Perturbation("float64", is_double=True),
     ],
-    ids=lambda variant: variant.name,
+    ids=lambda perturbation: perturbation.name,
 )
-def test_a_variant_differs_by_rounding_alone(variant):
-    plain, varied = (run_plain(build(), calls(), ONE, seed=5, variant=one) for one in (Variant("plain"), variant))
+def test_a_perturbation_differs_by_rounding_alone(perturbation):
+    plain, varied = (
+        run_plain(build(), calls(), ONE, seed=5, perturbation=one) for one in (Perturbation("plain"), perturbation)
+    )
 
     assert varied.losses != plain.losses
     for step, losses in plain.losses.items():
@@ -97,7 +99,8 @@ def test_a_permuted_batch_has_the_same_mean():
     training.model[2].p = 0.0
 
     plain, permuted = (
-        run_plain(training, calls(1), ONE, seed=5, variant=one) for one in (Variant("plain"), Variant("", permutes=1))
+        run_plain(training, calls(1), ONE, seed=5, perturbation=one)
+        for one in (Perturbation("plain"), Perturbation("", permutes=1))
     )
 
     assert permuted.losses[1] == pytest.approx(plain.losses[1], rel=1e-5)

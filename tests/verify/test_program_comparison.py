@@ -64,7 +64,7 @@ def test_other_names_are_told():
     comparison = compare([make_training()], [make_training(name="model.weight")])
 
     assert outside(comparison) == []
-    assert list(comparison.list_notes()) == ["1 parameter have other names, as `model.weight` in the port for `weight`"]
+    assert list(comparison.iter_notes()) == ["1 parameter have other names, as `model.weight` in the port for `weight`"]
 
 
 def test_a_parameter_that_one_side_has_is_found_at_the_start():
@@ -160,7 +160,7 @@ def test_losses_of_the_last_micro_batches_are_not_compared_with_those_of_large_o
 def test_random_numbers_of_other_micro_batches_are_said_to_be_missing():
     comparison = compare([make_training(draws=True)], [make_training(draws=True, micro_batches=4)])
 
-    assert "4 micro-batches a step in the port, 1 in plain PyTorch" in next(comparison.list_missing())
+    assert "4 micro-batches a step in the port, 1 in plain PyTorch" in next(comparison.iter_missing())
 
 
 def test_a_run_that_has_trained_something_else_is_told():

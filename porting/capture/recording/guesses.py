@@ -1,4 +1,4 @@
-"""Guesses: what `forward` gets in the place of what a graph cannot give it, while the faults of a run are collected.
+"""Guess what a graph cannot give `forward`, while the faults of a run are collected.
 
 A value that is read is an example; a shape that depends on values is that for ones; a tensor that was moved off the
 device is the device's still. Nothing of it is ever run: a graph with guesses says what is wrong, and no more.

@@ -1,4 +1,7 @@
-"""Findings of one capture: they are collected, told at once, or raised, as the device would have it."""
+"""Collect the findings of one capture, tell them at once, or raise them, as the device would have it.
+
+The recorder and what it calls report here.
+"""
 
 from __future__ import annotations
 

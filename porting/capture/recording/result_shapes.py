@@ -1,4 +1,7 @@
-"""Shapes and types of results: operators are run on tensors without values."""
+"""Find the shapes and types of results by running operators on tensors without values.
+
+The recorder makes its device tensors of them.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,4 @@
-"""The engine `aot`: programs as shared libraries, compiled in another process."""
+"""This package is the engine `aot`, which makes shared libraries of compiled programs.
+
+They are compiled in another process.
+"""

@@ -1,4 +1,4 @@
-"""Programs as shared libraries: what the engine `aot` does in the process that compiles.
+"""Compile programs to shared libraries, in the process that the engine `aot` starts for it.
 
 The changes to Inductor that need no program beforehand are tables here. Debug information would cost a second and make
 the library four times as large; the stacks of the traces that Inductor makes take a third of their time. One process
@@ -36,7 +36,7 @@ from .inductor.optional.vector_width import use_better_vectors
 from .inductor.required.index_guards import guarded_indices
 from .inductor.required.loop_renames import renamed_loops
 from .inductor.unwanted import is_wanted, require_known_changes
-from .library import LEFT_OUT, LIBRARY, OPERATORS, RUNNER, load_program
+from .library import LEFT_OUT, LIBRARY, OPERATORS, RUNNER, load_library
 
 __all__ = ["compile_here", "make_example_arguments", "probe", "try_out"]
 
@@ -47,7 +47,7 @@ probe = probe_required
 
 
 def compile_here(program_file: Path, folder: Path, *, settings: CompileSettings) -> None:
-    """Compile a program in this process and put a library and what `load_program` must know into `folder`."""
+    """Compile a program in this process and put a library and what `load_library` must know into `folder`."""
     # Where in this package a program was written says nothing, and takes a third of the time of tracing it again.
     torch.fx.config.do_not_emit_stack_traces = True
     torch.use_deterministic_algorithms(settings.is_deterministic)
@@ -76,7 +76,7 @@ def compile_here(program_file: Path, folder: Path, *, settings: CompileSettings)
     }
     (folder / RUNNER).write_text(json.dumps(facts), encoding="utf-8")
     # A library that crashes or hangs does so here, where the parent only sees a failed compilation.
-    try_out(load_program(folder), program)
+    try_out(load_library(folder), program)
 
 
 def _compile_program(
@@ -100,7 +100,7 @@ def _compile_program(
             "cpp.vec_isa_ok": True,
             "epilogue_fusion": False,  # the kernels of convolutions end with storing their result
             "layout_optimization": False,  # it would copy each weight of a convolution in each step
-            # `LoadedProgram` has compared shapes and strides before the first kernel runs.
+            # `LoadedLibrary` has compared shapes and strides before the first kernel runs.
             "size_asserts": False,
         }
         required = {

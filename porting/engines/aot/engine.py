@@ -1,4 +1,4 @@
-"""The engine `aot`: it compiles a step's programs into a folder, which is all that a later process needs to run them.
+"""Compile a step's programs into a folder, which is all that a later process needs to run them.
 
 In the folder: `call.json` (how a call uses the programs) and, for each role, `<role>.program` (what is compiled) and
 `<role>/` (what the compiler made of it).
@@ -19,7 +19,7 @@ from ...capture import StepGraph
 from ...support.atomic_files import write_atomically
 from ...support.interleaved import Interval
 from ...torch_insides import programs, tell_loss
-from ..calls.executable import BuildRequest, Variant
+from ..calls.executable import BuildRequest, Choice
 from ..compiled.call_layout import CallLayout, describe_layout
 from ..compiled.compile_settings import CompileSettings
 from ..compiled.executable import CompiledExecutable
@@ -32,10 +32,10 @@ from ..contract.failures import CompileFailure, NotCompilable
 from ..contract.limits import CompileLimits
 from ..contract.step_cost import StepCost
 from ..replay.replay import build_replay
+from .choices import list_whole_steps
 from .compile_process import CompilerProcess, compile_in_child
-from .library import load_program
+from .library import load_library
 from .predictions import predict_seconds
-from .variants import list_whole_steps
 
 __all__ = ["AOT", "AotEngine"]
 
@@ -47,13 +47,13 @@ class AotEngine(FolderEngine[CompiledExecutable]):
 
     name = "aot"
 
-    def list_variants(self, graph: StepGraph, request: BuildRequest) -> List[Variant]:
+    def list_choices(self, graph: StepGraph, request: BuildRequest) -> List[Choice]:
         """Return the whole steps that are worth a compilation."""
         return list_whole_steps(self.name, graph, request)
 
-    def predict(self, variant: Variant, cost: StepCost) -> Interval:
+    def predict(self, choice: Choice, cost: StepCost) -> Interval:
         """Return the seconds that a call usually takes, with the least and the most."""
-        return predict_seconds(variant, cost)
+        return predict_seconds(choice, cost)
 
     def prepare(self, folder: Path) -> CompilerProcess:
         """Start a process that a `compile` into `folder` will need; whoever starts it has to end it.
@@ -87,7 +87,7 @@ class AotEngine(FolderEngine[CompiledExecutable]):
         # Both settings are the process's: kernels are compiled for a number of threads, and determinism is a mode of
         # torch.
         settings = CompileSettings(
-            num_threads=request.variant.num_threads or torch.get_num_threads(),
+            num_threads=request.choice.num_threads or torch.get_num_threads(),
             is_deterministic=torch.are_deterministic_algorithms_enabled(),
         )
         with prepared or self.prepare(folder) as process:
@@ -105,7 +105,7 @@ class AotEngine(FolderEngine[CompiledExecutable]):
     def load(self, graph: StepGraph, request: BuildRequest, folder: Path) -> CompiledExecutable:
         """Make the executable of the programs in `folder`; nothing is traced, and no compiler is imported for aot."""
         layout = CallLayout.from_dict(json.loads((folder / _LAYOUT).read_bytes()))
-        runners = {role: load_program(folder / role) for role in layout.arguments}
+        runners = {role: load_library(folder / role) for role in layout.arguments}
         for loss in (loss for runner in runners.values() for loss in runner.left_out):
             tell_loss(loss)
         return CompiledExecutable(graph, request, layout, runners, lambda: build_replay(graph, request), name=self.name)

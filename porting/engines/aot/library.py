@@ -1,7 +1,7 @@
-"""The engine `aot`: a program as a shared library, compiled in another process, loaded in milliseconds.
+"""Load a program that the engine `aot` has compiled, in milliseconds, and run it.
 
 Loading needs torch but neither Inductor nor a C++ compiler. A library may be moved and renamed with its folder. Its
-code takes the shapes, strides and dtypes of its arguments for granted, so that `LoadedProgram` compares them before
+code takes the shapes, strides and dtypes of its arguments for granted, so that `LoadedLibrary` compares them before
 each run; it needs no alignment beyond that of the dtype. It also takes for granted that an argument which is written to
 shares no memory with another, which only its caller can know. An index out of bounds is an IndexError, and whatever
 else goes wrong in a run is an exception too; tensors that the program had already written to have then changed.
@@ -19,7 +19,7 @@ from ...torch_insides.programs import ProgramRunner
 from ..compiled import ctc_losses  # noqa: F401 - declares an operator that a library may call
 from ..compiled.call_layout import TensorSpec
 
-__all__ = ["LEFT_OUT", "LIBRARY", "OPERATORS", "RUNNER", "LoadedProgram", "ProgramLoadError", "load_program"]
+__all__ = ["LEFT_OUT", "LIBRARY", "OPERATORS", "RUNNER", "LibraryLoadError", "LoadedLibrary", "load_library"]
 
 LIBRARY = "program.so"
 """The library."""
@@ -35,8 +35,8 @@ LEFT_OUT = "left_out"
 """In `RUNNER`, what would have made the program faster and this torch lacks, a sentence each."""
 
 
-class ProgramLoadError(RuntimeError):
-    """A folder holds no program that this process can load; `reason` says why, as a clause."""
+class LibraryLoadError(RuntimeError):
+    """A folder holds no library that this process can load; `reason` says why, as a clause."""
 
     def __init__(self, folder: Path, reason: str) -> None:
         """Name the folder and the reason."""
@@ -45,8 +45,8 @@ class ProgramLoadError(RuntimeError):
         self.reason = reason
 
 
-class LoadedProgram:
-    """A compiled program: takes its arguments, writes to some of them, and returns its results."""
+class LoadedLibrary:
+    """A compiled program in a library: takes its arguments, writes to some of them, and returns its results."""
 
     def __init__(
         self,
@@ -92,8 +92,8 @@ class LoadedProgram:
         return "the program was compiled for tensors in the processor's memory"
 
 
-def load_program(folder: Path) -> LoadedProgram:
-    """Load what the compiler left in `folder`; raises ProgramLoadError, also for a program of another torch.
+def load_library(folder: Path) -> LoadedLibrary:
+    """Load what the compiler left in `folder`; raises LibraryLoadError, also for a program of another torch.
 
     The files must be as they were written, which whoever keeps them must check: a damaged library can end the process.
     """
@@ -101,20 +101,20 @@ def load_program(folder: Path) -> LoadedProgram:
         facts = json.loads((folder / RUNNER).read_bytes())
         version, arguments = facts["torch"], facts["arguments"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ProgramLoadError(folder, f"`{RUNNER}` is missing or damaged") from error
+        raise LibraryLoadError(folder, f"`{RUNNER}` is missing or damaged") from error
     # The library calls into torch by an interface that may change with every version.
     if version != torch.__version__:
-        raise ProgramLoadError(folder, f"it is for torch {version}, this is {torch.__version__}")
+        raise LibraryLoadError(folder, f"it is for torch {version}, this is {torch.__version__}")
     if not isinstance(arguments, list):
-        raise ProgramLoadError(folder, f"`{RUNNER}` is damaged")
+        raise LibraryLoadError(folder, f"`{RUNNER}` is damaged")
     path = folder / LIBRARY
     if not path.is_file():
-        raise ProgramLoadError(folder, f"`{LIBRARY}` is missing")
+        raise LibraryLoadError(folder, f"`{LIBRARY}` is missing")
     try:
         # an absolute path: the system looks for a bare name among its own libraries
         # One model instance: calls of a device come one after another.
         runner = ProgramRunner(str(path.resolve()), 1)
     except (RuntimeError, AttributeError) as error:
-        raise ProgramLoadError(folder, f"`{LIBRARY}` cannot be loaded: {str(error).splitlines()[0]}") from error
+        raise LibraryLoadError(folder, f"`{LIBRARY}` cannot be loaded: {str(error).splitlines()[0]}") from error
     left_out = [str(loss) for loss in facts.get(LEFT_OUT, ())]
-    return LoadedProgram(runner.run, list(map(TensorSpec.from_dict, arguments)), left_out=left_out)
+    return LoadedLibrary(runner.run, list(map(TensorSpec.from_dict, arguments)), left_out=left_out)

@@ -12,7 +12,7 @@ import torch
 
 from ...capture.operator_schema import name_arguments
 from ...support.interleaved import Interval
-from ..calls.executable import Variant
+from ..calls.executable import Choice
 from ..compiled.recurrent_cells import MOST_CELLS, count_cells
 from ..contract.step_cost import StepCost
 from .inductor.optional.convolution_kernels import find_algorithm
@@ -39,10 +39,10 @@ _FEW_CELLS = 15
 _FEWEST_LANES = 8
 
 
-def predict_seconds(variant: Variant, cost: StepCost) -> Interval:
+def predict_seconds(choice: Choice, cost: StepCost) -> Interval:
     """Return what a call of `cost` usually takes as a program, with the least that no program gets below.
 
-    >>> found = predict_seconds(Variant("aot"), StepCost(products=0.0, library=0.9, update=0.0, rest=0.1))
+    >>> found = predict_seconds(Choice("aot"), StepCost(products=0.0, library=0.9, update=0.0, rest=0.1))
     >>> round(found.median, 3), round(found.low, 3)
     (0.95, 0.915)
     """
@@ -67,7 +67,7 @@ def predict_seconds(variant: Variant, cost: StepCost) -> Interval:
         + cost.rest * _USUAL_SHARE_OF_REST
     )
     # of equally good ones, what is done in fewer runs
-    usual += cost.num_iterations / variant.steps_per_run * _RUN_SECONDS
+    usual += cost.num_iterations / choice.steps_per_run * _RUN_SECONDS
     return Interval(usual, least, max(cost.seconds, usual) * _DOUBT)
 
 

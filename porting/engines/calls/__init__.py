@@ -1,1 +1,4 @@
-"""One call of a device: how it is cut into micro-batches, the state it works on, and what runs it."""
+"""This package says how a call of a device is cut into micro-batches, and on which state it works.
+
+All engines share it.
+"""

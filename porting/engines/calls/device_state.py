@@ -118,7 +118,7 @@ class DeviceState:
         """The names of all parameters and buffers, as the host has them."""
         return [*self.parts, *self.buffers[0]]
 
-    def find_arguments(self, replica: int) -> Tuple[torch.Tensor, ...]:
+    def list_arguments(self, replica: int) -> Tuple[torch.Tensor, ...]:
         """Return the parameters and buffers that a replica's graph works on; a state's tensors are never exchanged."""
         found = self._arguments.get(replica)
         if found is None:
@@ -204,7 +204,7 @@ class DeviceState:
             for buffers, row in zip(self.buffers, rows):
                 buffers[name].copy_(row)
 
-    def find_storages(self) -> FrozenSet[int]:
+    def collect_storages(self) -> FrozenSet[int]:
         """Return the addresses of all memory that outlives a call, to recognise results that alias it.
 
         They are looked up once: a state's tensors are written to, never exchanged.

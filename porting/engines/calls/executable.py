@@ -1,4 +1,4 @@
-"""The product of every engine, an `Executable`, and the order for one: a `BuildRequest` with `Variant` and settings."""
+"""The product of every engine, an `Executable`, and the order for one: a `BuildRequest` with `Choice` and settings."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from .device_state import DeviceState
 from .group_settings import GroupSettings
 from .step_anchors import StepObserver
 
-__all__ = ["BuildRequest", "Executable", "Variant"]
+__all__ = ["BuildRequest", "Choice", "Executable"]
 
 
 @dataclass(frozen=True)
-class Variant:
+class Choice:
     """One way to run the same step: an engine and what it may choose without changing the mathematics.
 
     `channels_last` lays out images and convolution weights with the channels innermost. `fused_update` makes torch's
@@ -27,7 +27,7 @@ class Variant:
     `micro_batches_at_once` run as one larger batch, None for as many as pay in general. `num_threads` are the threads
     of a call, its libraries' too, None for torch's number.
 
-    >>> Variant("aot", channels_last=True).label
+    >>> Choice("aot", channels_last=True).label
     'aot, channels-last'
     """
 
@@ -40,7 +40,7 @@ class Variant:
 
     @property
     def label(self) -> str:
-        """The variant in a few words, as reports name it."""
+        """The choice in a few words, as reports name it."""
         parts = [self.engine]
         parts += ["channels-last"] if self.channels_last else []
         parts += ["fused update"] if self.fused_update else []
@@ -64,7 +64,7 @@ class BuildRequest:
     plan: CallPlan
     groups: Tuple[GroupSettings, ...] = ()
     group_names: Tuple[Tuple[str, ...], ...] = ()
-    variant: Variant = Variant()
+    choice: Choice = Choice()
     replica_groups: Mapping[str, ReplicaGroups] = field(default_factory=dict)
     observer: Optional[StepObserver] = None
     # not a part of what is built: the same request with another listener has the same executable

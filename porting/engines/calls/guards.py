@@ -1,4 +1,7 @@
-"""Guards around a call: the caller's modes, threads and random stream are kept apart from the device's."""
+"""Keep the caller's modes, threads and random stream apart from the device's while a call runs.
+
+Executables put these guards around each call.
+"""
 
 from __future__ import annotations
 

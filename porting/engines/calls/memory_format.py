@@ -19,7 +19,7 @@ from ...capture.graph_flow import is_random, tensor_memory, written_nodes
 from ...capture.operator_schema import name_arguments, operator_name
 from ...capture.shape_mode import in_order_of
 from ...torch_insides.operators import SET_GRAD_ENABLED, TO_COPY, UNSAFE_VIEW, OpOverload
-from ..calls.executable import Variant
+from ..calls.executable import Choice
 
 __all__ = ["LayoutError", "lay_out", "put_channels_last"]
 
@@ -66,7 +66,7 @@ def put_channels_last(graph: StepGraph) -> StepGraph:
             raise LayoutError("a loop, a branch or a call of the host may look at the memory of its tensors")
     values = ((node, node.meta.get("val")) for node in copied.nodes)
     ordinary = {node for node, value in values if isinstance(value, torch.Tensor) and value.is_contiguous()}
-    stored = _find_stored_weights(copied, graph)
+    stored = _collect_stored_weights(copied, graph)
     if not stored:
         raise LayoutError("no convolution works on a weight of its own")
     weights = _move_weights(stored)
@@ -75,9 +75,9 @@ def put_channels_last(graph: StepGraph) -> StepGraph:
     return dataclasses.replace(graph, graph=copied)
 
 
-def lay_out(graph: StepGraph, variant: Variant) -> StepGraph:
-    """Return `graph` in the memory format of `variant`; LayoutError with the reason where it has no such form."""
-    return put_channels_last(graph) if variant.channels_last else graph
+def lay_out(graph: StepGraph, choice: Choice) -> StepGraph:
+    """Return `graph` in the memory format of `choice`; LayoutError with the reason where it has no such form."""
+    return put_channels_last(graph) if choice.channels_last else graph
 
 
 def _find_weight(node: torch.fx.Node) -> Optional[torch.fx.Node]:
@@ -88,7 +88,7 @@ def _find_weight(node: torch.fx.Node) -> Optional[torch.fx.Node]:
     return weight if weight.meta["val"].dim() in _FORMATS else None
 
 
-def _find_stored_weights(graph: torch.fx.Graph, step: StepGraph) -> Set[torch.fx.Node]:
+def _collect_stored_weights(graph: torch.fx.Graph, step: StepGraph) -> Set[torch.fx.Node]:
     """Return the placeholders of convolution weights."""
     trained = set(list(graph.nodes)[: len(step.parameters)])
     # Only weights of the state itself: what the graph computes a weight from has an order that others rely on.

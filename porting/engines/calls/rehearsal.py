@@ -1,4 +1,7 @@
-"""`Rehearsal`: all that a call needs, on a copy of the device, so that running it changes nothing."""
+"""Rehearse a call on a copy of the device, so that running it changes nothing.
+
+The NaN search, timelines, proofs and the costs of tuning run steps by it.
+"""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def find_num_blocks(plan: CallPlan) -> int:
     return groups.num_groups if groups is not None and groups.size > 1 else 0
 
 
-def describe_layout(value: Any) -> Any:
+def describe_layout(value: object) -> Any:
     """Return a layout, or a part of one, as plain values, fit for JSON.
 
     >>> describe_layout(TensorSpec("input:0:", (2,), (1,), torch.float32))

@@ -1,4 +1,7 @@
-"""The executable of compiled programs: it binds them to a device's tensors, runs them, and gathers their results."""
+"""Bind compiled programs to a device's tensors, run them, and gather their results.
+
+The compiling engines return such an executable.
+"""
 
 from __future__ import annotations
 
@@ -89,7 +92,7 @@ class CompiledExecutable:
         """Run one device call on a full batch and update `state`, as `ReplayExecutable.run` does."""
         stream = draw_from_stream_of(state) if self.layout.is_random else _NOTHING
         # nothing here requires a gradient, but some operators prepare for their backward pass only if it may come
-        guards = shut_out_host_modes(self.request.variant.num_threads)
+        guards = shut_out_host_modes(self.request.choice.num_threads)
         with guards, torch.set_grad_enabled(self.layout.trains), DisableTorchFunction():
             try:
                 bound = self._bind_state(state, plan, groups, group_names)

@@ -1,4 +1,7 @@
-"""`FolderEngine`: an engine that compiles into a folder, which is all that a later process needs to run the result."""
+"""Compile into a folder, which is all that a later process needs to run the result.
+
+The engines `aot` and `recurrence` are such a `FolderEngine`.
+"""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ import torch
 from ...capture import StepGraph
 from ...capture.operator_schema import name_arguments
 
-__all__ = ["IndexBounds", "find_index_bounds", "find_schema_name", "has_bad_index"]
+__all__ = ["IndexBounds", "find_schema_name", "has_bad_index", "list_index_bounds"]
 
 IndexBounds = Tuple[int, int, int, Optional[int]]
 """The number of an input, its least value, the end of its range, and a value that is allowed besides."""
@@ -29,7 +29,7 @@ _ALL_ELEMENTS = frozenset(
 _LOSSES = frozenset({"aten::cross_entropy_loss", "aten::nll_loss", "aten::nll_loss_nd", "aten::nll_loss2d"})
 
 
-def find_index_bounds(graph: StepGraph) -> Tuple[IndexBounds, ...]:
+def list_index_bounds(graph: StepGraph) -> Tuple[IndexBounds, ...]:
     """Return the bounds of the inputs that an operator of the graph takes as indices, whole."""
     placeholders = [node for node in graph.graph.nodes if node.op == "placeholder"]
     first = len(graph.parameters) + len(graph.buffers)

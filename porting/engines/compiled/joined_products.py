@@ -39,10 +39,10 @@ class _Factor(NamedTuple):
     """A matrix: `base`, or its transpose."""
 
     base: torch.fx.Node
-    is_turned: bool
+    is_transposed: bool
 
-    def turn(self) -> _Factor:
-        return _Factor(self.base, not self.is_turned)
+    def transpose(self) -> _Factor:
+        return _Factor(self.base, not self.is_transposed)
 
 
 class _Term(NamedTuple):
@@ -93,7 +93,7 @@ class _Joiner:
         kinds: Dict[Tuple[bool, ...], List[_Term]] = {}
         for term in filter(None, map(read_term, rest)):
             if self._is_lasting(term):
-                kinds.setdefault(tuple(factor.is_turned for factor in term.factors), []).append(term)
+                kinds.setdefault(tuple(factor.is_transposed for factor in term.factors), []).append(term)
         joined = []
         for terms in (part for alike in kinds.values() for part in _cut_into_parts(alike)):
             together = self._write_together(terms, total)
@@ -130,19 +130,19 @@ class _Joiner:
             with self._graph.inserting_before(total):
                 return None if rows is None else call_operator(self._graph, aten.sum.dim_IntList, rows, [0])
         value = total.meta["val"]
-        is_turned = not value.is_contiguous() and value.t().is_contiguous()
-        if is_turned:
-            lefts, rights = [right.turn() for right in rights], [left.turn() for left in lefts]
+        is_transposed = not value.is_contiguous() and value.t().is_contiguous()
+        if is_transposed:
+            lefts, rights = [right.transpose() for right in rights], [left.transpose() for left in lefts]
         left, right = self._put_together(lefts, 1), self._put_together(rights, 0)
         with self._graph.inserting_before(total):
-            factors = self._turn_like(left, lefts[0]), self._turn_like(right, rights[0])
+            factors = self._transpose_like(left, lefts[0]), self._transpose_like(right, rights[0])
             product = call_operator(self._graph, aten.mm.default, *factors)
-            return call_operator(self._graph, aten.t.default, product) if is_turned else product
+            return call_operator(self._graph, aten.t.default, product) if is_transposed else product
 
     def _put_together(self, factors: Sequence[_Factor], dim: int) -> torch.fx.Node:
         """Put bases together so that the factors are, along a dimension of theirs."""
         bases = [factor.base for factor in factors]
-        key = (1 - dim if factors[0].is_turned else dim, *bases)
+        key = (1 - dim if factors[0].is_transposed else dim, *bases)
         if key not in self._joined:
             # as early as possible, so that whatever else is made of them comes later, but after all arguments
             last = max(*bases, *self._last_argument, key=self._order.__getitem__)
@@ -150,8 +150,8 @@ class _Joiner:
                 self._joined[key] = call_operator(self._graph, aten.cat.default, bases, key[0])
         return self._joined[key]
 
-    def _turn_like(self, node: torch.fx.Node, like: _Factor) -> torch.fx.Node:
-        return call_operator(self._graph, aten.t.default, node) if like.is_turned else node
+    def _transpose_like(self, node: torch.fx.Node, like: _Factor) -> torch.fx.Node:
+        return call_operator(self._graph, aten.t.default, node) if like.is_transposed else node
 
 
 def _cut_into_parts(terms: Sequence[_Term]) -> Iterator[List[_Term]]:
@@ -178,7 +178,7 @@ def _is_sum(node: torch.fx.Node) -> bool:
     return one is not other and all(_is_alike(node.meta["val"], term) for term in (one, other))
 
 
-def _is_alike(value: torch.Tensor, node: Any) -> bool:
+def _is_alike(value: torch.Tensor, node: object) -> bool:
     other = node.meta.get("val") if isinstance(node, torch.fx.Node) else None
     return isinstance(other, torch.Tensor) and (other.shape, other.dtype) == (value.shape, value.dtype)
 
@@ -202,9 +202,9 @@ def _list_terms(total: torch.fx.Node) -> List[torch.fx.Node]:
 
 def _read_product(node: torch.fx.Node) -> Optional[_Term]:
     """Return a product of matrices that is used nowhere else, and short; None for any other term."""
-    inner, is_turned = node, False
+    inner, is_transposed = node, False
     while inner.target is aten.t.default and len(inner.users) == 1:
-        inner, is_turned = inner.all_input_nodes[0], not is_turned
+        inner, is_transposed = inner.all_input_nodes[0], not is_transposed
     if inner.target is not aten.mm.default or len(inner.users) != 1 or node.meta["val"].dtype not in _TYPES:
         return None
     one, other = inner.args
@@ -213,7 +213,7 @@ def _read_product(node: torch.fx.Node) -> Optional[_Term]:
     if length * (rows + columns) > 2 * rows * columns + _NUMBERS_OF_A_CALL:
         return None
     left, right = _read_factor(one), _read_factor(other)
-    return _Term(node, right.turn(), left.turn()) if is_turned else _Term(node, left, right)
+    return _Term(node, right.transpose(), left.transpose()) if is_transposed else _Term(node, left, right)
 
 
 def _read_sum_of_rows(node: torch.fx.Node) -> Optional[_Term]:

@@ -1,4 +1,4 @@
-"""A program as one file: how it travels to the process that compiles it.
+"""Write a program as one file, which travels to the process that compiles it, and read it.
 
 The first line names the format, its version, and the length and checksum of the rest, which is JSON: a listing of the
 graph's operators with their arguments, and what the program's arguments look like. Nothing of a file is executed when

@@ -1,4 +1,4 @@
-"""Programs written out: rows cut, runs of the graph, gradients added up, updates, results gathered."""
+"""Write out what a program does: rows cut, runs of the graph, gradients added up, updates and results."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def write_steps(step: TracedStep, num_steps: int) -> Program:
         for name, tensor in tensors.items()
     }
     windows = {name: _make_window(step, row, plan) for name, row in zip(step.input_names, step.rows)}
-    program = ProgramGraph({**_list_updated(step), **buffers, **_list_plain(step, len(runs_of_steps)), **windows})
+    program = ProgramGraph({**_collect_updated(step), **buffers, **_collect_plain(step, len(runs_of_steps)), **windows})
     collected = _Collected(plan, step)
     sums: Dict[str, torch.fx.Node] = {}
     for number, runs in enumerate(runs_of_steps):
@@ -183,7 +183,7 @@ def write_micro_batches(step: TracedStep, num_micro_batches: int) -> Program:
         else torch.empty((num_micro_batches * row.shape[0], *row.shape[1:]), dtype=row.dtype)
         for name, row in zip(step.input_names, step.rows)
     }
-    program = ProgramGraph({**own_state, **accumulators, **_list_plain(step, 1), **windows})
+    program = ProgramGraph({**own_state, **accumulators, **_collect_plain(step, 1), **windows})
     hyper_parameters = step.update.select_hyper_parameters(program, 0)
     rows = [
         program.call(aten.view.default, program.arguments[name], [num_micro_batches, *row.shape])
@@ -202,7 +202,7 @@ def write_micro_batches(step: TracedStep, num_micro_batches: int) -> Program:
 def write_update(step: TracedStep) -> Program:
     """Write the program that ends a step: it updates the weights by the accumulators and empties those."""
     accumulators = {name_argument("accumulator", name=part): like for part, like in _make_accumulators(step).items()}
-    program = ProgramGraph({**_list_updated(step), **accumulators, **_list_plain(step, 1)})
+    program = ProgramGraph({**_collect_updated(step), **accumulators, **_collect_plain(step, 1)})
     sums = {part: program.arguments[name] for part, name in zip(step.gradient_types, accumulators)}
     step.update.write(program, sums, step.gradient_types, step.update.select_hyper_parameters(program, 0))
     for accumulator in sums.values():
@@ -247,7 +247,7 @@ def _convert_gradient(program: ProgramGraph, step: TracedStep, part: str, gradie
     return program.call(TO_COPY, gradient, dtype=dtype)
 
 
-def _list_updated(step: TracedStep) -> Dict[str, torch.Tensor]:
+def _collect_updated(step: TracedStep) -> Dict[str, torch.Tensor]:
     """Return the parts of parameters and their slots, by the names of arguments."""
     state = step.state
     slots = {
@@ -262,7 +262,7 @@ def _list_updated(step: TracedStep) -> Dict[str, torch.Tensor]:
     }
 
 
-def _list_plain(step: TracedStep, num_steps: int) -> Dict[str, torch.Tensor]:
+def _collect_plain(step: TracedStep, num_steps: int) -> Dict[str, torch.Tensor]:
     """Return what no program writes to: the hyper-parameters of `num_steps` steps, and the constants."""
     hyper_parameters = torch.empty((num_steps, step.update.num_hyper_parameters), dtype=torch.float32)
     constants = {_name_constant(index): value for index, value in enumerate(step.constants)}

@@ -1,4 +1,7 @@
-"""Programs for a compiler: flat graphs of ATen operators over the tensors of a device, and how one is put together."""
+"""Describe programs for a compiler, flat graphs of ATen operators over the tensors of a device.
+
+The step's programs are put together of them.
+"""
 
 from __future__ import annotations
 

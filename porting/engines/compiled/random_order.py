@@ -39,7 +39,7 @@ def _is_filling(user: torch.fx.Node) -> bool:
     return is_in_place and is_random(user) and len(user.all_input_nodes) == 1
 
 
-def _draw_in_order(graph: torch.fx.Graph, node: torch.fx.Node, make: Any) -> None:
+def _draw_in_order(graph: torch.fx.Graph, node: torch.fx.Node, make: Callable[..., Any]) -> None:
     """Let `make` make what `node` makes, if that is dense and in another order than the usual one."""
     value: torch.Tensor = node.meta["val"]
     strides = value.stride()

@@ -12,7 +12,7 @@ from ...capture import StepGraph
 from ..calls.executable import BuildRequest
 from ..contract.failures import NotCompilable
 from .call_layout import CallLayout, TensorSpec, describe_plan
-from .index_bounds import find_index_bounds
+from .index_bounds import list_index_bounds
 from .program_writer import write_micro_batches, write_steps, write_update
 from .programs import Program, Programs
 from .step_tracing import make_fake_tensors
@@ -30,9 +30,9 @@ _one_trace_at_a_time = threading.Lock()
 def build_programs(graph: StepGraph, request: BuildRequest) -> Programs:
     """Trace the programs of `graph` for `request`; nothing real is computed.
 
-    A program does `steps_per_run` optimizer steps of the request's variant, or the largest number below that divides
+    A program does `steps_per_run` optimizer steps of the request's choice, or the largest number below that divides
     the iterations of a call. Where a single step has too many operators to write out, there are programs for a run of
-    micro-batches and for the update. With the variant's `fused_update` there are no programs of the update, and those
+    micro-batches and for the update. With the choice's `fused_update` there are no programs of the update, and those
     of a step return or add up the gradients. Raises NotCompilable with the reason.
     """
     reason = why_not_compiled(graph, request)
@@ -41,7 +41,7 @@ def build_programs(graph: StepGraph, request: BuildRequest) -> Programs:
     step = TracedStep(graph, request)
     with _one_trace_at_a_time, make_fake_tensors():
         step.trace()
-        size = _choose_steps_per_run(step, wanted=max(1, request.variant.steps_per_run))
+        size = _choose_steps_per_run(step, wanted=max(1, request.choice.steps_per_run))
         if size is not None:
             results = {"all": "join", "every_n": "join", "sum": "sum"}.get(step.plan.output_mode, "last")
             return _lay_out_calls(step, [write_steps(step, size)], kind="steps", results=results, steps_per_run=size)
@@ -103,7 +103,7 @@ def _lay_out_calls(step: TracedStep, programs: List[Program], **facts: Any) -> P
         constant_outputs=step.constant_outputs,
         parts=step.state.parts,
         fused_update=step.fused_update,
-        bounds=find_index_bounds(graph) if step.trains else (),
+        bounds=list_index_bounds(graph) if step.trains else (),
         **facts,
     )
     return Programs({program.role: program for program in programs}, layout)

@@ -41,7 +41,7 @@ class TracedStep:
         self.trains = graph.has_loss and graph.loss_has_gradient and any(request.group_names)
         self._groups = tuple(zip(request.groups, request.group_names)) if self.trains else ()
         self._request = request
-        self.fused_update = request.variant.fused_update
+        self.fused_update = request.choice.fused_update
         self._function = GraphFunction(remove_branches(graph.graph), find_call=find_wide_call)
         self._runs: Dict[int, TracedRun] = {}
 
@@ -55,7 +55,7 @@ class TracedStep:
         self.state = DeviceState.for_graph(graph, replicas=plan.replicas, groups=request.replica_groups)
         self.constants = [torch.empty_strided(v.shape, v.stride(), dtype=v.dtype) for v in graph.constant_values]
         self.rows = [torch.empty(info.shape, dtype=info.dtype) for info in graph.inputs]
-        wanted = request.variant.micro_batches_at_once
+        wanted = request.choice.micro_batches_at_once
         self.most_at_once = choose_number_at_once(graph) if wanted is None else max(1, wanted)
         if request.replica_groups or plan.num_slices == 1 or not may_run_at_once(graph):
             self.most_at_once = 1
@@ -97,7 +97,7 @@ class TracedStep:
             self._runs[num_micro_batches] = trace_run(
                 self.graph,
                 self._function,
-                [*self.state.find_arguments(0), *rows, *self.constants],
+                [*self.state.list_arguments(0), *rows, *self.constants],
                 trained=[index for index, info in infos if grouped.intersection(parts[info.name])],
                 num_micro_batches=num_micro_batches,
                 owns_gradients=self.fused_update,

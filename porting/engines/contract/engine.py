@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Callable, Optional, Protocol, Sequence
+from typing import Callable, Optional, Protocol, Sequence
 
 from ...capture import StepGraph
 from ...support.interleaved import Interval
-from ..calls.executable import BuildRequest, Executable, Variant
+from ..calls.executable import BuildRequest, Choice, Executable
 from .limits import CompileLimits
 from .step_cost import StepCost
 
@@ -17,7 +17,7 @@ __all__ = ["CompilingEngine", "Engine", "TunedEngine", "is_compiling", "replays_
 class Engine(Protocol):
     """What the table of engines and the entry points `porting.engines` name: something that makes executables.
 
-    `graph` has the memory format of `request.variant` already. An engine that cannot do a step raises `NotCompilable`
+    `graph` has the memory format of `request.choice` already. An engine that cannot do a step raises `NotCompilable`
     with the reason; whatever else it raises is told the user, and replay runs the step.
     """
 
@@ -57,27 +57,27 @@ class CompilingEngine(Engine, Protocol):
 class TunedEngine(CompilingEngine, Protocol):
     """A compiling engine that says what tuning may try of it; each of the three may be missing.
 
-    An engine without `list_variants` has one variant. One without `predict` is compiled to find out.
+    An engine without `list_choices` has one choice. One without `predict` is compiled to find out.
     """
 
     replays_most: bool
     """Whether it replays a step but for a few loops: then it compiles in seconds, and its update is replay's."""
 
-    def list_variants(self, graph: StepGraph, request: BuildRequest) -> Sequence[Variant]:
-        """Return the variants of `graph` that are worth a compilation, the simpler ones first."""
+    def list_choices(self, graph: StepGraph, request: BuildRequest) -> Sequence[Choice]:
+        """Return the choices of `graph` that are worth a compilation, the simpler ones first."""
 
-    def predict(self, variant: Variant, cost: StepCost) -> Optional[Interval]:
-        """Return the seconds that a call of `cost` usually takes as `variant`, with the least and the most.
+    def predict(self, choice: Choice, cost: StepCost) -> Optional[Interval]:
+        """Return the seconds that a call of `cost` usually takes as `choice`, with the least and the most.
 
-        A variant that cannot become the fastest even with the least is not compiled. None where that is not known.
+        A choice that cannot become the fastest even with the least is not compiled. None where that is not known.
         """
 
 
-def is_compiling(engine: Any) -> bool:
+def is_compiling(engine: object) -> bool:
     """Tell whether `engine` is a `CompilingEngine`."""
     return callable(getattr(engine, "compile", None)) and callable(getattr(engine, "load", None))
 
 
-def replays_most(engine: Any) -> bool:
+def replays_most(engine: object) -> bool:
     """Tell whether `engine` says of itself that it replays most of a step."""
     return bool(getattr(engine, "replays_most", False))

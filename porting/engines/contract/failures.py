@@ -9,7 +9,7 @@ from typing import Sequence
 
 from ...diagnostics import Finding, OptionError
 from .. import REINSTALL
-from ..calls.executable import BuildRequest, Variant
+from ..calls.executable import BuildRequest, Choice
 
 __all__ = [
     "EXCHANGES",
@@ -62,8 +62,8 @@ def why_not_tuned(request: BuildRequest) -> str:
     return EXCHANGES if request.plan.exchange is not None else ""
 
 
-def failure_finding(variant: Variant, error: Exception) -> Finding:
-    """Return the finding about an `error` of making a variant.
+def failure_finding(choice: Choice, error: Exception) -> Finding:
+    """Return the finding about an `error` of making a choice.
 
     E003 is for a step that needs replay, E013 for a torch that lacks a part, E015 for an engine that is not there, E002
     for time that was up, E001 for all else.
@@ -77,14 +77,14 @@ def failure_finding(variant: Variant, error: Exception) -> Finding:
     if getattr(error, "kind", "") == "torch":
         return Finding(
             "E013",
-            message=f"the engine `{variant.label}` compiles nothing: {reason}",
+            message=f"the engine `{choice.label}` compiles nothing: {reason}",
             notes="replay runs the step, with the same results",
             help="use a torch that was tested: `porting doctor` names them",
         )
     log = str(getattr(error, "log", "")).strip().splitlines()[-3:]
     return Finding(
         "E002" if getattr(error, "kind", "") == "timeout" else "E001",
-        message=f"the engine `{variant.label}` could not compile the step: {reason}",
+        message=f"the engine `{choice.label}` could not compile the step: {reason}",
         notes=("replay runs the step, with the same results", *(f"the compiler said: {line[:200]}" for line in log)),
         help="nothing need be done; `porting cache why` tells more, `porting cache clear --failed` lets one try again",
     )
@@ -120,11 +120,11 @@ def missing_finding(reason: str, *, help: Sequence[str] = (REINSTALL,)) -> Findi
     return Finding("E015", message=f"the step is replayed: {reason}", help=help)
 
 
-def parity_finding(variant: Variant, difference: str) -> Finding:
-    """Return the finding E007 about a variant that differs from replay in what `difference` says."""
+def parity_finding(choice: Choice, difference: str) -> Finding:
+    """Return the finding E007 about a choice that differs from replay in what `difference` says."""
     return Finding(
         "E007",
-        message=f"the candidate `{variant.label}` does not compute what replay computes",
+        message=f"the candidate `{choice.label}` does not compute what replay computes",
         notes=difference,
         help="nothing need be done: it is not used; please report the model that shows it",
     )

@@ -1,4 +1,7 @@
-"""Reports of tuning: every candidate with its cost, its speed, and why it is out if it is."""
+"""Report on tuning: every candidate with its cost, its speed, and why it is out if it is.
+
+A port's report shows the table, and the cache keeps it.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,14 @@ from typing import Any, Dict, Mapping, Optional, Tuple
 
 from ...diagnostics import align_columns
 from ...support.interleaved import Interval
-from ..calls.executable import Variant
+from ..calls.executable import Choice
 
 __all__ = ["Candidate", "TuningReport"]
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One variant that was tried; seconds are medians of one device call, None where it was not measured.
+    """One choice that was tried; seconds are medians of one device call, None where it was not measured.
 
     `speed_up` is plain replay's processor time over this one's, of the same rounds, with a 95 % interval;
     `clock_speed_up` the same by the clock. `worst` is the largest relative difference from replay, but for what was
@@ -23,7 +26,7 @@ class Candidate:
     there was one.
     """
 
-    variant: Variant
+    choice: Choice
     compile_seconds: Optional[float] = None
     cpu_seconds: Optional[float] = None
     wall_seconds: Optional[float] = None
@@ -36,13 +39,15 @@ class Candidate:
 
     def to_dict(self) -> Dict[str, Any]:
         """Return plain values, fit for JSON."""
-        return {**asdict(self), "label": self.variant.label}
+        values = asdict(self)
+        values["variant"] = values.pop("choice")  # as it is called in the entries of the cache
+        return {**values, "label": self.choice.label}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Candidate:
         """Make the candidate that `to_dict` described."""
         found = {name: value for name, value in values.items() if name != "label"}
-        found["variant"] = Variant(**found["variant"])
+        found["choice"] = Choice(**found.pop("variant"))
         for name in ("speed_up", "clock_speed_up", "expected"):
             interval = found.get(name)  # an older report lacks the last
             found[name] = None if interval is None else Interval(**interval)
@@ -51,12 +56,12 @@ class Candidate:
 
 @dataclass(frozen=True)
 class TuningReport:
-    """Which variant was chosen among which candidates, in how many seconds; as a string it is a table.
+    """Which candidate was chosen among which, in how many seconds; as a string it is a table.
 
     `limit_seconds` is the limit of tuning where candidates are out only because of it.
     """
 
-    chosen: Variant
+    chosen: Choice
     candidates: Tuple[Candidate, ...] = ()
     seconds: float = 0.0
     notes: Tuple[str, ...] = ()
@@ -65,7 +70,7 @@ class TuningReport:
     @property
     def speed_up(self) -> Optional[float]:
         """Plain replay's processor time over that of the chosen one; None where that was not measured."""
-        found = [candidate.speed_up for candidate in self.candidates if candidate.variant == self.chosen]
+        found = [candidate.speed_up for candidate in self.candidates if candidate.choice == self.chosen]
         return found[0].median if found and found[0] is not None else None
 
     @property
@@ -87,7 +92,7 @@ class TuningReport:
     def from_dict(cls, values: Mapping[str, Any]) -> TuningReport:
         """Make the report that `to_dict` described."""
         return cls(
-            Variant(**values["chosen"]),
+            Choice(**values["chosen"]),
             tuple(map(Candidate.from_dict, values["candidates"])),
             values["seconds"],
             tuple(values["notes"]),
@@ -103,8 +108,8 @@ class TuningReport:
     def _make_row(self, candidate: Candidate) -> Tuple[str, ...]:
         speed_up = candidate.speed_up
         return (
-            "*" if candidate.variant == self.chosen else "",
-            candidate.variant.label,
+            "*" if candidate.choice == self.chosen else "",
+            candidate.choice.label,
             _format_number(candidate.compile_seconds, ".1f"),
             _format_number(candidate.cpu_seconds, ".3f", factor=1000.0),
             _format_number(candidate.wall_seconds, ".3f", factor=1000.0),

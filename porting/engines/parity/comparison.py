@@ -106,7 +106,7 @@ def compare_with_replay(
     num_calls = count_compared_calls(request)
     for call in range(1, num_calls + 1):
         found = collect_all(trial.run(executable, candidate), candidate)
-        expected = replays.find(call)
+        expected = replays.collect(call)
         if list(found) != list(expected):
             return Parity(f"it has other results than replay after call {call}", worst, call)
         comparison = _Comparison(expected, tolerances)
@@ -120,8 +120,8 @@ def compare_with_replay(
         # Only now is it worth finding out what rounding may do: that takes many times as long as replay.
         for example in range(1, _MOST_EXAMPLES + 1):
             if differing:
-                rounded = replays.find(call, example=example)
-                differing = comparison.find_unexplained(differing, rounded, trial.weights)
+                rounded = replays.collect(call, example=example)
+                differing = comparison.collect_unexplained(differing, rounded, trial.weights)
         if differing:
             key, value = next(iter(differing.items()))
             relative, note = comparison.compare(key, value)
@@ -139,7 +139,7 @@ class _Comparison:
         self._expected, self._tolerances = expected, tolerances
         self._scales = _measure_scales(expected)
 
-    def find_unexplained(
+    def collect_unexplained(
         self,
         differing: Mapping[Key, torch.Tensor],
         rounded: Mapping[Key, torch.Tensor],

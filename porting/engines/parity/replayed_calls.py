@@ -37,8 +37,8 @@ class ReplayedCalls:
         # the run that is under way for example 0, and the one for another
         self._runs: Dict[bool, _Run] = {}
 
-    def find(self, call: int, *, example: int = 0) -> Dict[Key, torch.Tensor]:
-        """Return all that there is after a call, of which the first is 1; only valid until the next `find`.
+    def collect(self, call: int, *, example: int = 0) -> Dict[Key, torch.Tensor]:
+        """Return all that there is after a call, of which the first is 1; only valid until the next `collect`.
 
         Example 0 is replay as it is. Each further one rounds otherwise, and begins with weights whose last bits differ.
         """
@@ -65,7 +65,7 @@ class ReplayedCalls:
             for call in range(1, num_calls + 1):
                 if not while_wanted():
                     return
-                self.find(call)
+                self.collect(call)
                 if (0, call) not in self._kept:
                     return
         except Exception:

@@ -1,4 +1,4 @@
-"""Save memory: keep some values of a step for its backward pass, and compute the others again.
+"""This package keeps some values of a step for its backward pass, and computes the others again, to save memory.
 
 The public names are loaded on first use: most steps keep what their backward pass needs.
 """

@@ -3,7 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import AbstractSet, Any, Dict, Iterable, List, NamedTuple, Sequence, Tuple, Union
+from typing import (
+    AbstractSet,
+    Any,
+    Callable,
+    Dict,
+    Iterable,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+    Union,
+)
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -126,7 +139,13 @@ class _MemoryInUse(TorchDispatchMode):
         self._entering = entering
         self._alive: Dict[int, Tuple[Any, int]] = {}
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Optional[Mapping[str, Any]] = None,
+    ) -> Any:
         """Run the operator and look at its results."""
         results = func(*args, **(kwargs or {}))
         for value in tree_leaves(results):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, Callable, NamedTuple
+from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence
 
 import torch
 
@@ -55,7 +55,13 @@ class _OperatorBytes(TorchDispatchMode):
         self.num_bytes = 0
         self.num_operators = 0
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Optional[Mapping[str, Any]] = None,
+    ) -> Any:
         """Run the operator and count its tensors."""
         results = func(*args, **(kwargs or {}))
         if not func.is_view:

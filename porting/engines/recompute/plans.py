@@ -56,7 +56,7 @@ def plan_chen(graph: UnitGraph, *, budget_bytes: Optional[int] = None) -> Plan:
     """
     sizes = [unit.num_bytes for unit in graph.units]
     limit = budget_bytes if budget_bytes is not None else sum(sizes) / max(1.0, math.sqrt(len(sizes)))
-    crossing = _find_crossing(graph)
+    crossing = _list_crossing(graph)
     stretches: List[Tuple[int, ...]] = []
     start, filled = 0, 0
     for number, size in enumerate(sizes[:-1]):
@@ -75,7 +75,7 @@ def plan_chen(graph: UnitGraph, *, budget_bytes: Optional[int] = None) -> Plan:
     return Plan.but_last(stretches, int(limit))
 
 
-def _find_crossing(graph: UnitGraph) -> List[List[int]]:
+def _list_crossing(graph: UnitGraph) -> List[List[int]]:
     """List for each unit the units, up to it, whose results are read after it."""
     last_use = list(range(len(graph.units)))
     for number, used in enumerate(graph.uses):
@@ -102,7 +102,7 @@ def plan_lower_sets(graph: UnitGraph, *, budget_bytes: Optional[int] = None, sav
     search = _Search(graph)
     least = search.find_least_budget()
     budget = least if budget_bytes is None else max(budget_bytes, least)
-    chain = search.find_best_chain(budget, saves_time=saves_time)
+    chain = search.choose_best_chain(budget, saves_time=saves_time)
     stretches = [np.flatnonzero(after & ~before).tolist() for before, after in zip(chain, chain[1:])]
     return Plan.but_last(stretches, int(budget))
 
@@ -156,7 +156,7 @@ class _Search:
                 kept[number] = (kept + self._new_kept[:, number])[possible].min()
         return kept
 
-    def find_best_chain(self, budget: float, *, saves_time: bool) -> List[np.ndarray]:
+    def choose_best_chain(self, budget: float, *, saves_time: bool) -> List[np.ndarray]:
         """Return the sets of the chain with the least (or the most) recomputation within `budget`, the empty one first.
 
         Of each set some states are kept: (cost, bytes kept, set before, state before), none worse than another.

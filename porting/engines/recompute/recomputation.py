@@ -112,7 +112,7 @@ def _plan_custom(units: UnitGraph, commands: Sequence[Tuple[str, int]]) -> Plan:
 def _insert_segments(graph: StepGraph, units: UnitGraph, plan: Plan) -> StepGraph:
     tracked = ValueFlow.follow(graph).with_gradient
     # A value out of a segment comes from a call, and nobody could tell any more that no input changes it.
-    excluded = _find_sources_of_constants(graph)
+    excluded = _collect_sources_of_constants(graph)
     runs: List[Tuple[List[torch.fx.Node], bool]] = []
     for stretch, is_recomputed in zip(plan.stretches, plan.recomputed):
         stages = _split_into_stages(units, stretch) if is_recomputed else [(list(stretch), False)]
@@ -158,7 +158,7 @@ def _split_into_stages(units: UnitGraph, stretch: Sequence[int]) -> List[Tuple[L
     return [(stages[stage], stage % 2 == 1) for stage in sorted(stages)]
 
 
-def _find_sources_of_constants(graph: StepGraph) -> Set[torch.fx.Node]:
+def _collect_sources_of_constants(graph: StepGraph) -> Set[torch.fx.Node]:
     """Return what the outputs that no input changes are made of: they must stay recognisable as such."""
     returned = output_nodes(graph.graph)
     waiting = [returned[index] for index in constant_outputs(graph)]

@@ -56,7 +56,7 @@ class UnitGraph:
         position = {node: number for number, node in enumerate(nodes)}
         facts = _MemoryFacts(graph, nodes)
         # A switch of autograd inside a segment would be made again in the backward pass.
-        region = _find_without_gradient(nodes)
+        region = _list_without_gradient(nodes)
         joined = _pair_nodes(nodes, position, facts) + list(zip(region, region[1:]))
         inputs = ((used, number) for number, node in enumerate(nodes) for used in node.all_input_nodes)
         reads = [(position[used], number) for used, number in inputs if used in position]
@@ -90,7 +90,7 @@ class _MemoryFacts:
     def __init__(self, graph: StepGraph, nodes: Sequence[torch.fx.Node]) -> None:
         self.entering = tensor_memories(graph.placeholders)
         statistics = tensor_memories(item for node in nodes for item in statistics_written_by(node))
-        written = tensor_memories(item for node in nodes for item in _find_writes(node))
+        written = tensor_memories(item for node in nodes for item in _list_writes(node))
         num_users = Counter(memory for node in nodes for memory in statistics & tensor_memories(node.all_input_nodes))
         # What changes would be read in another state the second time.
         self._changing = written & self.entering | {memory for memory, number in num_users.items() if number > 1}
@@ -108,7 +108,7 @@ class _MemoryFacts:
         return not self._changing.isdisjoint(tensor_memories(node.all_input_nodes))
 
 
-def _find_writes(node: torch.fx.Node) -> List[torch.fx.Node]:
+def _list_writes(node: torch.fx.Node) -> List[torch.fx.Node]:
     """Return what `node` writes to, save statistics that do not matter to its result."""
     statistics = statistics_written_by(node)
     return [item for item in written_nodes(node) if item not in statistics]
@@ -126,13 +126,13 @@ def _pair_nodes(
     for number, node in enumerate(nodes):
         if node.target is operator.getitem:
             pairs.append((position[node.args[0]], number))  # type: ignore[index]
-        memories = {tensor_memory(item) for item in (node, *_find_writes(node))} - facts.entering - {-1}
+        memories = {tensor_memory(item) for item in (node, *_list_writes(node))} - facts.entering - {-1}
         # The first node that touches a memory made it; views and writers join that one.
         pairs += [(first_of.setdefault(memory, number), number) for memory in memories]
     return pairs
 
 
-def _find_without_gradient(nodes: Sequence[torch.fx.Node]) -> List[int]:
+def _list_without_gradient(nodes: Sequence[torch.fx.Node]) -> List[int]:
     """List the nodes inside `torch.no_grad()` and the like, the switches among them; they stay together."""
     found, is_enabled = [], True
     for number, node in enumerate(nodes):
@@ -149,7 +149,7 @@ def _order_reads_before_writes(nodes: Sequence[torch.fx.Node]) -> List[Tuple[int
     readers: Dict[int, List[int]] = {}
     pairs = []
     for number, node in enumerate(nodes):
-        for item in _find_writes(node):
+        for item in _list_writes(node):
             pairs += [(reader, number) for reader in readers.get(tensor_memory(item), ()) if reader != number]
         for item in node.all_input_nodes:
             readers.setdefault(tensor_memory(item), []).append(number)

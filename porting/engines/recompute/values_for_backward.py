@@ -19,7 +19,7 @@ from ...capture.graph_flow import ValueFlow, output_nodes, tensor_memories, tens
 from ...capture.operator_schema import name_arguments, operator_name
 from ...torch_insides.operators import OpOverload
 
-__all__ = ["find_nodes_with_gradient", "keep_values_for_backward", "list_trained_parameters"]
+__all__ = ["collect_nodes_with_gradient", "keep_values_for_backward", "list_trained_parameters"]
 
 aten = torch.ops.aten
 
@@ -44,12 +44,12 @@ def keep_values_for_backward(graph: StepGraph) -> StepGraph:
     # Without a backward pass nothing is needed later, and most graphs write nothing.
     nodes = enumerate(graph.graph.nodes if graph.has_loss else ())
     last_write = {
-        memory: position for position, node in nodes for memory in tensor_memories(_find_declared_writes(node))
+        memory: position for position, node in nodes for memory in tensor_memories(_list_declared_writes(node))
     }
     if not last_write:
         return graph
-    needed = _find_needed(graph, last_write)
-    buffers = _find_tracked_buffers(graph)
+    needed = _list_needed(graph, last_write)
+    buffers = _list_tracked_buffers(graph)
     views = [
         node
         for position, node in enumerate(graph.graph.nodes)
@@ -60,11 +60,11 @@ def keep_values_for_backward(graph: StepGraph) -> StepGraph:
 
 def list_trained_parameters(graph: StepGraph) -> List[str]:
     """Return the names of the parameters that get a gradient."""
-    reached = find_nodes_with_gradient(graph)
+    reached = collect_nodes_with_gradient(graph)
     return [info.name for info, node in zip(graph.parameters, graph.placeholders) if node in reached]
 
 
-def find_nodes_with_gradient(graph: StepGraph) -> Set[torch.fx.Node]:
+def collect_nodes_with_gradient(graph: StepGraph) -> Set[torch.fx.Node]:
     """Return the nodes between the final loss and the trainable parameters; none for a graph without a loss."""
     if not graph.has_loss:
         return set()
@@ -80,7 +80,7 @@ def find_nodes_with_gradient(graph: StepGraph) -> Set[torch.fx.Node]:
     return found
 
 
-def _find_declared_writes(node: torch.fx.Node) -> List[torch.fx.Node]:
+def _list_declared_writes(node: torch.fx.Node) -> List[torch.fx.Node]:
     """Return the nodes that `node` writes to; autograd does not know of the statistics that a norm updates."""
     return [] if _find_operator(node) in ("batch_norm", "instance_norm") else written_nodes(node)
 
@@ -90,15 +90,15 @@ def _find_operator(node: torch.fx.Node) -> str:
     return operator_name(target) if isinstance(target, OpOverload) else ""
 
 
-def _find_needed(graph: StepGraph, last_write: Dict[int, int]) -> List[Tuple[torch.fx.Node, List[torch.fx.Node], bool]]:
+def _list_needed(graph: StepGraph, last_write: Dict[int, int]) -> List[Tuple[torch.fx.Node, List[torch.fx.Node], bool]]:
     """List the operators with the arguments that they need later, and whether they need their result."""
-    on_path = find_nodes_with_gradient(graph)
+    on_path = collect_nodes_with_gradient(graph)
     found = []
     for position, node in enumerate(graph.graph.nodes):
         if node in on_path and node.op == "call_function":
-            arguments = _find_lost_arguments(node, position, last_write) if _needs_arguments(node) else []
+            arguments = _list_lost_arguments(node, position, last_write) if _needs_arguments(node) else []
             name, needing = _find_operator(node), _NEED_RESULT
-            if _find_declared_writes(node):
+            if _list_declared_writes(node):
                 name, needing = name.rstrip("_"), _NEED_RESULT_IN_PLACE
             needs_result = name in needing and last_write.get(tensor_memory(node), -1) > position
             if arguments or needs_result:
@@ -106,9 +106,9 @@ def _find_needed(graph: StepGraph, last_write: Dict[int, int]) -> List[Tuple[tor
     return found
 
 
-def _find_lost_arguments(node: torch.fx.Node, position: int, last_write: Dict[int, int]) -> List[torch.fx.Node]:
+def _list_lost_arguments(node: torch.fx.Node, position: int, last_write: Dict[int, int]) -> List[torch.fx.Node]:
     """List the arguments that `node` or a later operator writes over; what `node` says it writes to autograd keeps."""
-    written = _find_declared_writes(node)
+    written = _list_declared_writes(node)
     # At its own position too: `x.mul_(x)` writes over what it needs.
     lost = (used for used in node.all_input_nodes if last_write.get(tensor_memory(used), -1) >= position)
     return [used for used in lost if used not in written or node.args.count(used) > 1]
@@ -116,17 +116,17 @@ def _find_lost_arguments(node: torch.fx.Node, position: int, last_write: Dict[in
 
 def _needs_arguments(node: torch.fx.Node) -> bool:
     results = tensor_memories([node, *(user for user in node.users if user.target is operator.getitem)])
-    if not _find_declared_writes(node) and results.intersection(map(tensor_memory, node.all_input_nodes)):
+    if not _list_declared_writes(node) and results.intersection(map(tensor_memory, node.all_input_nodes)):
         return False  # a view: what is written through it must arrive
     return _find_operator(node).rstrip("_") not in _NEED_NO_ARGUMENT
 
 
-def _find_tracked_buffers(graph: StepGraph) -> List[torch.fx.Node]:
+def _list_tracked_buffers(graph: StepGraph) -> List[torch.fx.Node]:
     """List the buffers that autograd would track back to parameters once the graph has run."""
     first = len(graph.parameters)
     buffers = {tensor_memory(node): node for node in graph.placeholders[first : first + len(graph.buffers)]}
     tracked = ValueFlow.follow(graph).with_gradient if graph.mutated_buffers else ()
-    memories = tensor_memories(item for node in tracked for item in _find_declared_writes(node))
+    memories = tensor_memories(item for node in tracked for item in _list_declared_writes(node))
     return [node for memory, node in buffers.items() if memory in memories]
 
 
@@ -147,9 +147,9 @@ def _insert_copies(
                 copy = _insert_clone(images[argument], images[argument])
             target = image.args[0]
             image.replace_input_with(images[argument], copy)
-            if argument in _find_declared_writes(node):
+            if argument in _list_declared_writes(node):
                 image.args = (target, *image.args[1:])  # `x.mul_(x)` writes to `x` itself
-        if needs_result and _find_declared_writes(node):
+        if needs_result and _list_declared_writes(node):
             _write_result_of_copy(image)
         elif needs_result:
             # everything else works on a copy of the result, which stays as it is
@@ -202,7 +202,7 @@ def _insert_clone(value: Any, like: torch.fx.Node) -> torch.fx.Node:
 def _take_views_singly(node: torch.fx.Node) -> None:
     """Exchange what is taken out of the results of `node` for views of their own."""
     source = node.args[0]
-    calls = list(_list_single_calls(node))
+    calls = list(_iter_single_calls(node))
     for part in [user for user in node.users if user.target is operator.getitem]:
         index: Any = part.args[1]
         target, arguments = calls[index]
@@ -213,7 +213,7 @@ def _take_views_singly(node: torch.fx.Node) -> None:
         node.graph.erase_node(part)
 
 
-def _list_single_calls(node: torch.fx.Node) -> Iterator[Tuple[Any, List[int]]]:
+def _iter_single_calls(node: torch.fx.Node) -> Iterator[Tuple[Any, List[int]]]:
     """Yield for each result the operator that makes it alone, and its arguments after the tensor."""
     target: Any = node.target
     arguments: Any = map_arg((node.args, dict(node.kwargs)), lambda used: used.meta["val"])

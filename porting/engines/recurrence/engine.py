@@ -1,4 +1,4 @@
-"""The engine `recurrence`: replay whose recurrent layers run in compiled loops over time, forward and backward.
+"""Replay a step with its recurrent layers in compiled loops over time, forward and backward.
 
 Torch computes a GRU or a plain RNN by a dozen operators in each step of time, which autograd keeps apart; and its
 products for a gradient are one in each step. Here the products with the input, and those that make the gradients of the
@@ -19,13 +19,13 @@ from ...capture import StepGraph
 from ...capture.operator_schema import name_arguments
 from ...capture.subgraphs import bodies_of
 from ..aot.compile_process import compile_in_child
-from ..calls.executable import BuildRequest, Variant
+from ..calls.executable import BuildRequest, Choice
 from ..compiled.compile_settings import CompileSettings
 from ..compiled.folder_engine import FolderEngine
 from ..compiled.why_replay import why_plan_is_replayed
+from ..contract.choices import list_updates
 from ..contract.failures import NotCompilable, why_not_tuned
 from ..contract.limits import CompileLimits
-from ..contract.variants import list_updates
 from ..replay.direct_calls import Call
 from ..replay.replay import ReplayExecutable
 from ..replay.wide_operators import find_wide_call
@@ -33,7 +33,7 @@ from .compiler import LIBRARY, SOURCE
 from .kernels import Kernels
 from .layers import RECURRENT_OPERATORS, make_operator
 
-__all__ = ["RECURRENCE", "RecurrenceEngine", "find_recurrent_nodes"]
+__all__ = ["RECURRENCE", "RecurrenceEngine", "list_recurrent_nodes"]
 
 
 class RecurrenceEngine(FolderEngine[ReplayExecutable]):
@@ -42,10 +42,10 @@ class RecurrenceEngine(FolderEngine[ReplayExecutable]):
     name = "recurrence"
     replays_most = True
 
-    def list_variants(self, graph: StepGraph, request: BuildRequest) -> List[Variant]:
-        """Return a variant for each kind of update, if the step has recurrent layers."""
-        updates = list_updates(request) if find_recurrent_nodes(graph.graph) else []
-        return [Variant(self.name, fused_update=fused) for fused in updates]
+    def list_choices(self, graph: StepGraph, request: BuildRequest) -> List[Choice]:
+        """Return a choice for each kind of update, if the step has recurrent layers."""
+        updates = list_updates(request) if list_recurrent_nodes(graph.graph) else []
+        return [Choice(self.name, fused_update=fused) for fused in updates]
 
     def compile(
         self,
@@ -62,7 +62,7 @@ class RecurrenceEngine(FolderEngine[ReplayExecutable]):
         where the compiler fails.
         """
         reason = why_not_tuned(request) or why_plan_is_replayed(request.plan)
-        if reason or not find_recurrent_nodes(graph.graph):
+        if reason or not list_recurrent_nodes(graph.graph):
             raise NotCompilable(reason or "it has no recurrent layer in float32 that could run in a loop of its own")
         compile_in_child(
             SOURCE,
@@ -83,8 +83,8 @@ class RecurrenceEngine(FolderEngine[ReplayExecutable]):
             return Call(make_operator(node.target, kernels), tuple(_name_arguments(node).values()), {})
 
         # torch cannot map the loops over micro-batches, which are large enough alone
-        variant = replace(request.variant, micro_batches_at_once=1)
-        executable = ReplayExecutable(graph, variant, find_call=find_call)
+        choice = replace(request.choice, micro_batches_at_once=1)
+        executable = ReplayExecutable(graph, choice, find_call=find_call)
         executable.name = self.name
         return executable
 
@@ -93,11 +93,11 @@ RECURRENCE = RecurrenceEngine()
 """The engine `recurrence`: it compiles in about two seconds, and its layers need no compiler in later processes."""
 
 
-def find_recurrent_nodes(graph: torch.fx.Graph) -> List[torch.fx.Node]:
+def list_recurrent_nodes(graph: torch.fx.Graph) -> List[torch.fx.Node]:
     """Return the recurrent layers of `graph` that have loops, also those in its loops and branches."""
     found = [node for node in graph.nodes if _has_loops(node)]
     return found + [
-        inner for node in graph.nodes for body in bodies_of(node) for inner in find_recurrent_nodes(body.graph)
+        inner for node in graph.nodes for body in bodies_of(node) for inner in list_recurrent_nodes(body.graph)
     ]
 
 

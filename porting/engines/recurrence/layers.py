@@ -1,4 +1,4 @@
-"""Recurrent layers for autograd: the products of all steps as one, the steps themselves by compiled loops.
+"""Compute recurrent layers for autograd, the products of all steps as one and the steps by compiled loops.
 
 T = steps, B = rows of the batch, I = inputs, U = units, G = gates of a cell. What the loops leave is enough for the
 gradients of the weights, which are one product each over all steps.
@@ -7,7 +7,7 @@ gradients of the weights, which are one product each over all steps.
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 import torch
 from torch.autograd.function import once_differentiable
@@ -31,7 +31,7 @@ RECURRENT_OPERATORS: Dict[Any, Kind] = {
 """The operators that have loops of ours, and the kind of their cells."""
 
 
-def make_operator(operator: Any, kernels: Kernels) -> Callable[..., Tuple[torch.Tensor, ...]]:
+def make_operator(operator: object, kernels: Kernels) -> Callable[..., Tuple[torch.Tensor, ...]]:
     """Return a function of the arguments of one of `RECURRENT_OPERATORS` that does the same with float32 tensors."""
     return partial(_run_operator, RECURRENT_OPERATORS[operator], kernels)
 
@@ -40,7 +40,7 @@ def _run_operator(
     kind: Kind,
     kernels: Kernels,
     x: torch.Tensor,
-    state: Any,
+    state: Union[torch.Tensor, Sequence[torch.Tensor]],
     weights: Sequence[torch.Tensor],
     has_biases: bool,
     num_layers: int,

@@ -1,1 +1,4 @@
-"""The engine `replay`: the captured graph run literally, operator by operator."""
+"""This package is the engine `replay`, which runs the captured graph literally, operator by operator.
+
+All other engines are compared with it.
+"""

@@ -107,7 +107,7 @@ class BatchedMicroBatches:
         Returns None if it cannot be done, because of an operator or of a fault that these values cause.
         """
         rows = [self._stack_rows(index, tensor, micro_batches, plan) for index, tensor in enumerate(inputs)]
-        arguments = state.find_arguments(micro_batches[0].replica)
+        arguments = state.list_arguments(micro_batches[0].replica)
         try:
             return self._run_mapped(arguments, rows, state), rows
         except Exception as error:  # whatever it is, the user sees it when the micro-batch runs by itself

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Iterator, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 from torch.fx.node import map_arg
@@ -41,7 +41,7 @@ def find_direct_call(node: torch.fx.Node) -> Call:
     if special is not None and special.run is not None:
         return Call(special.run, tuple(node.args), dict(node.kwargs))
     if operator.namespace == "aten" and operator is not torch.ops.aten.contiguous.default:
-        candidates = list(_list_candidates(operator, tuple(node.args), dict(node.kwargs)))
+        candidates = list(_iter_candidates(operator, tuple(node.args), dict(node.kwargs)))
         # Two nodes of one kind call alike, so that one trial for each kind is enough.
         kind = (operator, _describe_kind(tuple(node.args)), _describe_kind(dict(node.kwargs)))
         if kind not in _chosen:
@@ -56,7 +56,7 @@ def find_direct_call(node: torch.fx.Node) -> Call:
 _chosen: Dict[Any, Optional[int]] = {}
 
 
-def _describe_kind(value: Any) -> Any:
+def _describe_kind(value: object) -> Any:
     """Describe an argument by what bindings tell apart: types, lengths, and which tensors could pass for numbers."""
     if isinstance(value, torch.fx.Node):
         tensor = value.meta["val"]
@@ -68,7 +68,7 @@ def _describe_kind(value: Any) -> Any:
     return value if isinstance(value, str) else type(value)
 
 
-def _list_candidates(operator: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Iterator[Call]:
+def _iter_candidates(operator: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Iterator[Call]:
     """Name the bindings called like `operator`, with these arguments and with defaults spelt out."""
     positional = [argument for argument in read_schema(operator).arguments if not argument.kwarg_only]
     all_args = (*args, *(kwargs.get(argument.name, argument.default_value) for argument in positional[len(args) :]))
@@ -107,7 +107,13 @@ class _CaughtCall(Exception):  # noqa: N818 - it is no error, it ends a trial
 class _Listener(OperatorMode):
     """Stops the first operator before anything happens."""
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Optional[Mapping[str, Any]] = None,
+    ) -> Any:
         raise _CaughtCall(func, args, kwargs or {})
 
 

@@ -75,7 +75,7 @@ class GraphFunction:
         return None
 
     def _write_graph(self, graph: torch.fx.Graph) -> None:
-        released = _find_last_uses(graph)
+        released = _collect_last_uses(graph)
         parameters = [node.name for node in graph.nodes if node.op == "placeholder"]
         self._lines.append((f"def forward({', '.join(parameters)}):", None))
         for node in graph.nodes:
@@ -93,7 +93,7 @@ class GraphFunction:
             elif node.op == "output":
                 self._lines.append((f"    return {self._write_expression(tuple(node.args[0]))}", None))
 
-    def _write_expression(self, value: Any) -> str:
+    def _write_expression(self, value: object) -> str:
         if isinstance(value, torch.fx.Node):
             return value.name
         if isinstance(value, tuple):
@@ -109,7 +109,7 @@ class GraphFunction:
             return self._bind_name(self._bodies[-1].call)
         return self._bind_name(value)
 
-    def _bind_name(self, value: Any) -> str:
+    def _bind_name(self, value: object) -> str:
         while True:
             name = f"_{next(self._counter)}"
             # a node of the graph may be called like that, too
@@ -118,7 +118,7 @@ class GraphFunction:
                 return name
 
 
-def _find_last_uses(graph: torch.fx.Graph) -> Dict[torch.fx.Node, List[str]]:
+def _collect_last_uses(graph: torch.fx.Graph) -> Dict[torch.fx.Node, List[str]]:
     """Name, for each node, the intermediate values that nothing uses after it."""
     released: Dict[torch.fx.Node, List[str]] = {}
     seen: Set[torch.fx.Node] = set()

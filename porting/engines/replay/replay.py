@@ -1,4 +1,7 @@
-"""The replay engine: the captured ATen graph run literally, differentiated by autograd, updated as torch would."""
+"""Run the captured graph literally: autograd differentiates it, and torch's arithmetic updates the weights.
+
+It is what any step falls back to.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ from ..calls.call_plan import (
     prepare_rows,
 )
 from ..calls.device_state import DeviceState
-from ..calls.executable import BuildRequest, Variant
+from ..calls.executable import BuildRequest, Choice
 from ..calls.group_settings import GroupSettings
 from ..calls.guards import draw_from_stream_of, shut_out_host_modes
 from ..calls.step_anchors import StepWatcher
@@ -40,8 +43,8 @@ __all__ = ["FloatingPointChecks", "ReplayExecutable", "build_replay", "read_loss
 
 
 def build_replay(graph: StepGraph, request: BuildRequest) -> ReplayExecutable:
-    """Return the executable that replays `graph`, which has the memory format of the request's variant."""
-    return ReplayExecutable(graph, request.variant, observer=request.observer)
+    """Return the executable that replays `graph`, which has the memory format of the request's choice."""
+    return ReplayExecutable(graph, request.choice, observer=request.observer)
 
 
 class ReplayExecutable:
@@ -57,7 +60,7 @@ class ReplayExecutable:
     def __init__(
         self,
         graph: StepGraph,
-        variant: Variant = Variant(),  # noqa: B008 - frozen
+        choice: Choice = Choice(),  # noqa: B008 - frozen
         *,
         observer: Optional[StepWatcher] = None,
         watch_operator: Optional[WatchOperator] = None,
@@ -68,7 +71,7 @@ class ReplayExecutable:
         `observer` is told of each pass and each update, and an operator is called through what `watch_operator` returns
         for it. `find_call` says what is called for an operator.
 
-        With the variant's `fused_update` weights differ from eager's in the last bits.
+        With the choice's `fused_update` weights differ from eager's in the last bits.
         """
         self.graph = graph
         self._function = GraphFunction(graph.graph, watch=watch_operator, find_call=find_call)
@@ -83,11 +86,11 @@ class ReplayExecutable:
         self._written_inputs = tuple(sorted(graph.mutated_inputs))
         self._constant_outputs = constant_outputs(graph)
         self._observer = observer
-        self._fused_update = variant.fused_update
-        self._num_threads = variant.num_threads
+        self._fused_update = choice.fused_update
+        self._num_threads = choice.num_threads
         self._scheduled: Optional[Tuple[CallPlan, int, Runs]] = None
         # somebody who watches looks at single micro-batches
-        at_most = variant.micro_batches_at_once if observer is None else 1
+        at_most = choice.micro_batches_at_once if observer is None else 1
         self._batched = BatchedMicroBatches(graph, self._function.call, at_most=at_most)
 
     def run(
@@ -114,7 +117,7 @@ class ReplayExecutable:
             inputs = self._synthetic
         collector = OutputCollector(plan, constant=self._constant_outputs)
         # A result that aliases a weight, a buffer or an input would change under the user with the next call.
-        shared = state.find_storages() | {tensor.untyped_storage().data_ptr() for tensor in inputs}
+        shared = state.collect_storages() | {tensor.untyped_storage().data_ptr() for tensor in inputs}
         draws = self._is_random or plan.rounds_at_random
         # The device adds up half-precision gradients of several micro-batches in single precision if told so. Autograd
         # would add them in half, into `.grad`.
@@ -243,7 +246,7 @@ class ReplayExecutable:
         self, state: DeviceState, micro_batch: MicroBatch, batch: Sequence[torch.Tensor], scaling: float
     ) -> List[torch.Tensor]:
         """Run forward, and backward if there is one; return the outputs and the inputs that were written to."""
-        results = self._function.call(*state.find_arguments(micro_batch.replica), *batch, *state.constants)
+        results = self._function.call(*state.list_arguments(micro_batch.replica), *batch, *state.constants)
         if self._observer is not None:
             self._observer.after_forward(results, state, micro_batch)
         if self._trains:
@@ -300,12 +303,18 @@ class FloatingPointChecks(TorchDispatchMode):
     with minus infinity, are no exception.
     """
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Optional[Mapping[str, Any]] = None,
+    ) -> Any:
         """Run one operator and look at its result."""
         # Operands are looked at before the operator runs, which may overwrite them in place.
         name = func.overloadpacket.__name__
         leaves = tree_leaves((args, kwargs or {}))
-        operands = list(_find_floats(leaves))
+        operands = list(_iter_floats(leaves))
         has_nan = any(bool(operand.isnan().any()) for operand in operands)
         has_infinity = any(bool(operand.isinf().any()) for operand in operands)
         if has_nan and name in _COMPARISONS:
@@ -314,7 +323,7 @@ class FloatingPointChecks(TorchDispatchMode):
         # Memory that nobody has written yet holds anything. And a program that names infinity means it.
         names_infinity = any(isinstance(leaf, float) and not math.isfinite(leaf) for leaf in leaves)
         if operands and name not in _UNINITIALISED and not names_infinity:
-            for value in _find_floats(tree_leaves(result)):
+            for value in _iter_floats(tree_leaves(result)):
                 if not has_nan and bool(value.isnan().any()):
                     raise FloatingPointError(f"invalid operation: the result of aten::{name} is NaN")
                 if not has_infinity and bool(value.isinf().any()):
@@ -322,5 +331,5 @@ class FloatingPointChecks(TorchDispatchMode):
         return result
 
 
-def _find_floats(leaves: List[Any]) -> Iterator[torch.Tensor]:
+def _iter_floats(leaves: List[Any]) -> Iterator[torch.Tensor]:
     return (leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and leaf.numel() > 0)

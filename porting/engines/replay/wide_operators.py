@@ -132,7 +132,7 @@ class _WideCall:
         return result
 
 
-def _widen_halves(value: Any, pairs: _Pairs) -> Any:
+def _widen_halves(value: object, pairs: _Pairs) -> Any:
     """Return `value` with its half-precision tensors widened; note these in `pairs`."""
     if isinstance(value, torch.Tensor):
         if value.dtype is not torch.float16:

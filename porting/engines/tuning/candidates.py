@@ -13,9 +13,9 @@ from typing import Any, List, Mapping
 from ...capture import StepGraph
 from ...support.interleaved import Interval, Timing, ratio
 from .. import engine_names
-from ..calls.executable import BuildRequest, Variant
+from ..calls.executable import BuildRequest, Choice
+from ..contract.choices import choose_fewer_threads, list_layouts, list_updates
 from ..contract.engine import replays_most
-from ..contract.variants import choose_fewer_threads, list_layouts, list_updates
 from ..replay.batched_micro_batches import choose_number_at_once, may_run_at_once
 from .predictions import LEAST_GAIN
 
@@ -23,7 +23,7 @@ __all__ = ["PLAIN", "beats", "choose", "compare_times", "is_settled", "list_cand
 
 _logger = logging.getLogger("porting")
 
-PLAIN = Variant()
+PLAIN = Choice()
 """What everything is compared with: the step replayed as eager PyTorch would run it."""
 
 # What is faster by so much in each of so many rounds is faster.
@@ -35,8 +35,8 @@ def list_tuned_engines() -> List[str]:
     return [name for name in engine_names() if name != PLAIN.engine]
 
 
-def list_candidates(graph: StepGraph, request: BuildRequest, *, engines: Mapping[str, Any]) -> List[Variant]:
-    """Return the variants of `graph` that are worth measuring, the simpler ones first; plain replay is the first.
+def list_candidates(graph: StepGraph, request: BuildRequest, *, engines: Mapping[str, Any]) -> List[Choice]:
+    """Return the choices of `graph` that are worth measuring, the simpler ones first; plain replay is the first.
 
     `engines` are those to try beside replay, by name. What replays most of a step is simpler than other engines.
     """
@@ -49,19 +49,19 @@ def list_candidates(graph: StepGraph, request: BuildRequest, *, engines: Mapping
     found += of_replay[1:]
     found += [replace(PLAIN, micro_batches_at_once=number) for number in _choose_numbers_at_once(graph, request)]
     for name, engine in sorted(engines.items(), key=lambda named: not replays_most(named[1])):
-        found += _list_variants(name, engine, graph, request)
+        found += _list_choices(name, engine, graph, request)
     return list(dict.fromkeys(found))
 
 
-def _list_variants(name: str, engine: Any, graph: StepGraph, request: BuildRequest) -> List[Variant]:
-    """Return the variants that an engine offers; one without choices has a single one."""
-    if not hasattr(engine, "list_variants"):
-        return [Variant(name)]
+def _list_choices(name: str, engine: object, graph: StepGraph, request: BuildRequest) -> List[Choice]:
+    """Return the choices that an engine offers; one that lists none has a single one."""
+    if not hasattr(engine, "list_choices"):
+        return [Choice(name)]
     try:
-        return [replace(variant, engine=name) for variant in engine.list_variants(graph, request)]
+        return [replace(choice, engine=name) for choice in engine.list_choices(graph, request)]
     except Exception as error:  # others go on, and perhaps it can do the step all the same
-        _logger.debug("the engine %s cannot say which variants it has", name, exc_info=error)
-        return [Variant(name)]
+        _logger.debug("the engine %s cannot say which choices it has", name, exc_info=error)
+        return [Choice(name)]
 
 
 def _choose_numbers_at_once(graph: StepGraph, request: BuildRequest) -> List[int]:
@@ -78,16 +78,16 @@ def _choose_numbers_at_once(graph: StepGraph, request: BuildRequest) -> List[int
 # -- the choice --------------------------------------------------------------------------------------------------------
 
 
-def choose(timings: Mapping[Variant, Timing]) -> Variant:
-    """Return the variant to take; `timings` are of the same rounds, those of simpler variants first."""
+def choose(timings: Mapping[Choice, Timing]) -> Choice:
+    """Return the choice to take; `timings` are of the same rounds, those of simpler choices first."""
     best, *others = timings
-    for variant in others:
-        is_faster = beats(timings[variant], timings[best])
+    for choice in others:
+        is_faster = beats(timings[choice], timings[best])
         # What eager PyTorch at its best does is as simple as plain replay: a tie is enough for it.
-        if not is_faster and (best, variant) == (PLAIN, replace(PLAIN, fused_update=True)):
-            both = (compare_times(timings[best], timings[variant], by_processor=by) for by in (True, False))
+        if not is_faster and (best, choice) == (PLAIN, replace(PLAIN, fused_update=True)):
+            both = (compare_times(timings[best], timings[choice], by_processor=by) for by in (True, False))
             is_faster = all(times.median >= 1.0 for times in both)
-        best = variant if is_faster else best
+        best = choice if is_faster else best
     return best
 
 
@@ -106,7 +106,7 @@ def beats(one: Timing, other: Timing) -> bool:
     return is_no_loss and _is_gain(by_clock)
 
 
-def is_settled(timings: Mapping[Variant, Timing]) -> bool:
+def is_settled(timings: Mapping[Choice, Timing]) -> bool:
     """Tell whether more rounds would change the choice only by a miracle: the chosen one has won all of them.
 
     A few rounds are enough if it has won by far. `timings` are as for `choose`.

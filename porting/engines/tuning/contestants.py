@@ -1,4 +1,7 @@
-"""`Contestant`: a candidate on its way through tuning, and which of them are worth a compiler's time."""
+"""Follow a candidate on its way through tuning, and choose which are worth a compiler's time.
+
+The tuner asks for them in waves.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from ...capture import StepGraph
 from ...support.interleaved import Interval, Timing
-from ..calls.executable import Executable, Variant
+from ..calls.executable import Choice, Executable
 from ..contract.engine import replays_most
 from ..contract.report import Candidate
 from .candidates import PLAIN, compare_times
@@ -27,7 +30,7 @@ class Contestant:
     predicted for it.
     """
 
-    variant: Variant
+    choice: Choice
     graph: StepGraph
     folder: Optional[Path] = None
     engine: Any = None
@@ -69,51 +72,51 @@ def choose_wave(contestants: Sequence[Contestant], *, num_at_once: int = 1) -> L
     Of an engine there are up to `num_at_once` if each will have to be tried even if the first is as fast as expected.
     What compiles in seconds goes first: beside what it reaches, others may have no chance.
     """
-    scores = {one.variant: one.score for one in contestants if one.score is not None}
+    scores = {one.choice: one.score for one in contestants if one.score is not None}
     # a replay that is out because of its rounding tells as well what its memory format is worth
-    replays = {variant: score for variant, score in scores.items() if variant.engine == PLAIN.engine}
-    are_in = {one.variant: scores[one.variant] for one in contestants if one.is_in and one.variant in scores}
-    compiled = {variant: score for variant, score in are_in.items() if variant.engine != PLAIN.engine}
-    forecasts = {one.variant: one.forecast for one in contestants if one.forecast is not None}
+    replays = {choice: score for choice, score in scores.items() if choice.engine == PLAIN.engine}
+    are_in = {one.choice: scores[one.choice] for one in contestants if one.is_in and one.choice in scores}
+    compiled = {choice: score for choice, score in are_in.items() if choice.engine != PLAIN.engine}
+    forecasts = {one.choice: one.forecast for one in contestants if one.forecast is not None}
     best = min(are_in.values(), default=1.0)
     chosen: Dict[str, Contestant] = {}
     costs: Dict[str, float] = {}
     waiting: Dict[str, List[Contestant]] = {}
     for contestant in contestants:
-        variant = contestant.variant
+        choice = contestant.choice
         if not contestant.is_waiting:
             continue
-        contestant.expected = predict(variant, compiled, replays, forecasts)
-        is_first = not any(other.engine == variant.engine for other in compiled)
+        contestant.expected = predict(choice, compiled, replays, forecasts)
+        is_first = not any(other.engine == choice.engine for other in compiled)
         contestant.left_out = explain_loss(contestant.expected, best, is_first=is_first)
         if replays_most(contestant.engine) and not contestant.left_out:
-            contestant.left_out = _compare_updates(variant, replays)
+            contestant.left_out = _compare_updates(choice, replays)
         if contestant.left_out:
             continue
-        own = relative_cost(variant, replays, contestant.forecast)
-        waiting.setdefault(variant.engine, []).append(contestant)
-        if own * LEAST_GAIN <= costs.get(variant.engine, math.inf):
-            chosen[variant.engine], costs[variant.engine] = contestant, own
+        own = relative_cost(choice, replays, contestant.forecast)
+        waiting.setdefault(choice.engine, []).append(contestant)
+        if own * LEAST_GAIN <= costs.get(choice.engine, math.inf):
+            chosen[choice.engine], costs[choice.engine] = contestant, own
     found = []
     quick = {name: first for name, first in chosen.items() if replays_most(first.engine)}
     for name, first in (quick or chosen).items():
-        after = {**compiled, first.variant: costs[name]}
+        after = {**compiled, first.choice: costs[name]}
         others = [
             one
             for one in waiting[name]
             if one is not first
-            and not explain_loss(predict(one.variant, after, replays, forecasts), costs[name], is_first=False)
+            and not explain_loss(predict(one.choice, after, replays, forecasts), costs[name], is_first=False)
         ]
         found += [first, *others][:num_at_once]
     return found
 
 
-def _compare_updates(variant: Variant, replays: Mapping[Variant, float]) -> str:
-    """Say why the other kind of update is the better one for what is replayed, as `variant` is; empty if it is not."""
+def _compare_updates(choice: Choice, replays: Mapping[Choice, float]) -> str:
+    """Say why the other kind of update is the better one for what is replayed, as `choice` is; empty if it is not."""
     own, other = (
-        replays.get(replace(PLAIN, fused_update=fused)) for fused in (variant.fused_update, not variant.fused_update)
+        replays.get(replace(PLAIN, fused_update=fused)) for fused in (choice.fused_update, not choice.fused_update)
     )
-    if own is None or other is None or (own, variant.fused_update) <= (other, not variant.fused_update):
+    if own is None or other is None or (own, choice.fused_update) <= (other, not choice.fused_update):
         return ""
     return f"its update takes replay {own / other:.2f} times as long as the other one"
 
@@ -122,7 +125,7 @@ def describe_candidate(contestant: Contestant) -> Candidate:
     """Write down what became of a contestant."""
     timing, reference, expected = contestant.timing, contestant.reference, contestant.expected
     found = Candidate(
-        contestant.variant,
+        contestant.choice,
         contestant.compile_seconds,
         worst=contestant.worst,
         problem=contestant.problem,

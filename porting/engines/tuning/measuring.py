@@ -9,7 +9,7 @@ from typing import Callable, Dict, Mapping, Optional, Sequence
 
 from ...support.interleaved import Timing, time_interleaved
 from ..calls.device_state import DeviceState
-from ..calls.executable import BuildRequest, Variant, make_empty_state
+from ..calls.executable import BuildRequest, Choice, make_empty_state
 from ..contract.failures import failure_reason
 from ..contract.trial import Trial
 from .candidates import PLAIN, is_settled
@@ -43,47 +43,47 @@ def measure_contestants(
     began = time.perf_counter()
     calls = _make_calls(contestants, request, trial)
     repeats = _choose_repeats(calls)
-    timings: Dict[Variant, Timing] = {}
-    running: Mapping[Variant, Callable[[], None]] = calls
+    timings: Dict[Choice, Timing] = {}
+    running: Mapping[Choice, Callable[[], None]] = calls
     for before, after in zip((0, *_ROUNDS), _ROUNDS):
         seconds_left = most_seconds - (time.perf_counter() - began)
         if before >= min(most_rounds, _ROUNDS[-1]) or (before and seconds_left <= 0.0):
             break
         rounds = min(after, most_rounds) - before
         later = time_interleaved(running, rounds=rounds, repeats=repeats, at_most_seconds=max(seconds_left, 0.0))
-        timings.update({variant: _append_rounds(timings.get(variant), timing) for variant, timing in later.items()})
-        are_in = {one.variant: timings[one.variant] for one in contestants if one.is_in}
+        timings.update({choice: _append_rounds(timings.get(choice), timing) for choice, timing in later.items()})
+        are_in = {one.choice: timings[one.choice] for one in contestants if one.is_in}
         if is_settled(are_in):
             break
         best = min(timing.cpu.median for timing in are_in.values())
         running = {
-            variant: calls[variant]
-            for variant, timing in are_in.items()
-            if variant == PLAIN or (variant in running and timing.cpu.low <= _HOPELESS * best)
+            choice: calls[choice]
+            for choice, timing in are_in.items()
+            if choice == PLAIN or (choice in running and timing.cpu.low <= _HOPELESS * best)
         }
         if set(running) == {PLAIN}:
             break
     for contestant in contestants:
-        contestant.timing = timings[contestant.variant] if contestant.is_in else None
+        contestant.timing = timings[contestant.choice] if contestant.is_in else None
         contestant.reference = timings[PLAIN]
 
 
 def _make_calls(
     contestants: Sequence[Contestant], request: BuildRequest, trial: Trial
-) -> Dict[Variant, Callable[[], None]]:
+) -> Dict[Choice, Callable[[], None]]:
     """Return what runs one call of each."""
     # One state for all candidates of a layout: they train it further, and a step takes as long with any weights.
     states: Dict[bool, DeviceState] = {}
-    calls: Dict[Variant, Callable[[], None]] = {}
+    calls: Dict[Choice, Callable[[], None]] = {}
     for contestant in contestants:
-        layout = contestant.variant.channels_last
+        layout = contestant.choice.channels_last
         if layout not in states:
             states[layout] = trial.prepare(make_empty_state(contestant.graph, request))
-        calls[contestant.variant] = functools.partial(_run_call, trial, contestant, states[layout])
+        calls[contestant.choice] = functools.partial(_run_call, trial, contestant, states[layout])
     return calls
 
 
-def _choose_repeats(calls: Mapping[Variant, Callable[[], None]]) -> int:
+def _choose_repeats(calls: Mapping[Choice, Callable[[], None]]) -> int:
     """Call each, so that all calls to come are alike; return how often a turn has to repeat it."""
     # The first call binds tensors, chooses kernels and fills caches, the second is like those to come.
     slowest = 0.0
@@ -111,7 +111,7 @@ def _run_call(trial: Trial, contestant: Contestant, state: DeviceState) -> None:
         try:
             trial.run(contestant.executable, state)
         except Exception as error:
-            if contestant.variant == PLAIN:
+            if contestant.choice == PLAIN:
                 raise
             # The others go on. A candidate that failed here has timings that say nothing.
             contestant.executable, contestant.problem = None, failure_reason(error)

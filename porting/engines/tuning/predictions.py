@@ -1,7 +1,7 @@
 """The gain of compiling, predicted from what replay takes: a candidate that cannot win is not compiled.
 
 Engines forecast what a call takes, from the cost of the replayed step. What one compiled candidate takes, and how
-replay fares with the same choices, predicts the others of its engine. Scores are relative to plain replay's.
+replay fares with the same choice, predicts the others of its engine. Scores are relative to plain replay's.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Mapping, Optional
 
 from ...support.interleaved import Interval, Timing
-from ..calls.executable import Variant
+from ..calls.executable import Choice
 from ..contract.step_cost import StepCost
 
 __all__ = ["LEAST_GAIN", "Forecast", "doubt", "explain_loss", "find_score", "predict", "relative_cost"]
@@ -28,7 +28,7 @@ _MOST_GAIN_OF_UPDATE = 0.5
 
 @dataclass(frozen=True)
 class Forecast:
-    """What an engine expects of a variant: `call` in shares of the replayed call, and the `update` in shares of it."""
+    """What an engine expects of a choice: `call` in shares of the replayed call, and the `update` in shares of it."""
 
     call: Interval
     update: float
@@ -51,24 +51,24 @@ def find_score(timing: Timing) -> float:
     return math.sqrt(timing.cpu.median * timing.wall.median)
 
 
-def relative_cost(variant: Variant, replays: Mapping[Variant, float], forecast: Optional[Forecast]) -> float:
-    """Return what a compiled variant takes in comparison with others, as far as replay and its engine tell.
+def relative_cost(choice: Choice, replays: Mapping[Choice, float], forecast: Optional[Forecast]) -> float:
+    """Return what a compiled choice takes in comparison with others, as far as replay and its engine tell.
 
-    `replays` are the scores of the replayed variants, plain replay among them.
+    `replays` are the scores of the replayed choices, plain replay among them.
     """
-    plain = replays[Variant()]
-    of_layout = [score for other, score in replays.items() if _has_choices(other, variant.channels_last, None)]
-    of_threads = [score for other, score in replays.items() if _has_choices(other, False, variant.num_threads)]
-    found = min(of_layout, default=plain) * (min(of_threads, default=plain) / plain if variant.num_threads else 1.0)
+    plain = replays[Choice()]
+    of_layout = [score for other, score in replays.items() if _is_usual_with(other, choice.channels_last, None)]
+    of_threads = [score for other, score in replays.items() if _is_usual_with(other, False, choice.num_threads)]
+    found = min(of_layout, default=plain) * (min(of_threads, default=plain) / plain if choice.num_threads else 1.0)
     return found if forecast is None else found * forecast.call.median
 
 
-def _has_choices(variant: Variant, channels_last: bool, num_threads: Optional[int]) -> bool:
-    is_usual = variant.micro_batches_at_once is None
-    return is_usual and (variant.channels_last, variant.num_threads) == (channels_last, num_threads)
+def _is_usual_with(choice: Choice, channels_last: bool, num_threads: Optional[int]) -> bool:
+    is_usual = choice.micro_batches_at_once is None
+    return is_usual and (choice.channels_last, choice.num_threads) == (channels_last, num_threads)
 
 
-def doubt(one: Variant, other: Variant, forecast: Optional[Forecast]) -> float:
+def doubt(one: Choice, other: Choice, forecast: Optional[Forecast]) -> float:
     """Return by which factor a prediction of `other`, of which there is a `forecast`, from `one` may be wrong."""
     found = 1.0
     if one.channels_last != other.channels_last:
@@ -82,27 +82,27 @@ def doubt(one: Variant, other: Variant, forecast: Optional[Forecast]) -> float:
 
 
 def predict(
-    variant: Variant,
-    compiled: Mapping[Variant, float],
-    replays: Mapping[Variant, float],
-    forecasts: Mapping[Variant, Forecast],
+    choice: Choice,
+    compiled: Mapping[Choice, float],
+    replays: Mapping[Choice, float],
+    forecasts: Mapping[Choice, Forecast],
 ) -> Optional[Interval]:
-    """Predict the score of a variant, from the compiled ones that have been measured, or from its engine's forecast.
+    """Predict the score of a choice, from the compiled ones that have been measured, or from its engine's forecast.
 
     The bounds say how far that may be wrong; None where nothing is known.
     """
     found = []
     for other, score in compiled.items():
-        if other.engine == variant.engine:
-            both = (forecasts.get(variant), forecasts.get(other))
+        if other.engine == choice.engine:
+            both = (forecasts.get(choice), forecasts.get(other))
             own, others = both if None not in both else (None, None)
-            expected = score * relative_cost(variant, replays, own) / relative_cost(other, replays, others)
-            factor = doubt(other, variant, own)
+            expected = score * relative_cost(choice, replays, own) / relative_cost(other, replays, others)
+            factor = doubt(other, choice, own)
             found.append(Interval(expected, expected / factor, expected * factor))
     if found:
         # the one that is most like it knows best
         return min(found, key=lambda interval: interval.high / interval.low)
-    forecast = forecasts.get(variant)
+    forecast = forecasts.get(choice)
     if forecast is None:
         return None
     best = min(replays.values())

@@ -1,4 +1,4 @@
-"""Tuning: candidates are compared with replay and measured beside each other; the fastest one wins.
+"""Compare candidates with replay and measure them beside each other; the fastest one wins.
 
 What needs no compiler is measured first. It predicts which programs can win; only those are compiled, the most
 promising one first, and what has been measured of it decides about the next. Candidates take turns, so that a busy
@@ -106,7 +106,7 @@ def tune(
     """
     session = _Session(graph, request, trial, folder, limits or TuningLimits(), report, note_failure)
     # If replay fails on the example, so does every candidate, and none of them is to blame.
-    plain = build_replay(graph, replace(request, variant=PLAIN))
+    plain = build_replay(graph, replace(request, choice=PLAIN))
     try:
         trial.run(plain, trial.prepare(make_empty_state(graph, request)))
     except Exception as error:
@@ -138,10 +138,10 @@ def tune(
         if not any(contestant.folder is not None for contestant in finalists):
             finalists = [contestant for contestant in contestants if contestant.is_in]
             _measure_all(session, finalists)
-            session.fastest = _find_fastest(contestants)
+            session.fastest = _list_fastest(contestants)
             compare_fastest()
         compiled = [contestant for contestant in contestants if contestant.folder is not None]
-        errors = [(contestant.variant, contestant.error) for contestant in compiled if contestant.error is not None]
+        errors = [(contestant.choice, contestant.error) for contestant in compiled if contestant.error is not None]
         if errors and not any(contestant.is_in for contestant in compiled):
             session.report(failure_finding(*errors[0]))
         bar.update(bar.total - bar.n)
@@ -150,9 +150,9 @@ def tune(
 
 def _make_choice(session: _Session, contestants: Sequence[Contestant], finalists: Sequence[Contestant]) -> Tuned:
     """Choose among those that were measured last, in the same rounds, and report on all."""
-    measured = {one.variant: one.timing for one in finalists if one.timing is not None and one.is_in}
+    measured = {one.choice: one.timing for one in finalists if one.timing is not None and one.is_in}
     chosen = choose(measured)
-    winner = next(contestant for contestant in contestants if contestant.variant == chosen)
+    winner = next(contestant for contestant in contestants if contestant.choice == chosen)
     assert winner.executable is not None
     lacked_room = any(contestant.lacked_room for contestant in contestants) and chosen.engine == PLAIN.engine
     report_of_all = TuningReport(
@@ -171,20 +171,20 @@ _LACKED_ROOM = "candidates lacked memory or room on the disk: the choice is not 
 def _enter_contestants(session: _Session, known_failures: Mapping[str, str]) -> List[Contestant]:
     found = []
     engines = _load_engines()
-    for number, variant in enumerate(list_candidates(session.graph, session.request, engines=engines)):
-        contestant = Contestant(variant, session.graph, engine=engines.get(variant.engine))
+    for number, choice in enumerate(list_candidates(session.graph, session.request, engines=engines)):
+        contestant = Contestant(choice, session.graph, engine=engines.get(choice.engine))
         found.append(contestant)
-        if variant.engine != PLAIN.engine:
+        if choice.engine != PLAIN.engine:
             contestant.folder = session.folder / str(number)
         try:
-            contestant.graph = lay_out(session.graph, variant)
+            contestant.graph = lay_out(session.graph, choice)
         except LayoutError as error:
             contestant.problem = str(error)
             continue
-        if variant.engine == PLAIN.engine:
-            contestant.executable = build_replay(contestant.graph, replace(session.request, variant=variant))
-        elif variant.label in known_failures:
-            contestant.problem = f"{known_failures[variant.label]} (found earlier)"
+        if choice.engine == PLAIN.engine:
+            contestant.executable = build_replay(contestant.graph, replace(session.request, choice=choice))
+        elif choice.label in known_failures:
+            contestant.problem = f"{known_failures[choice.label]} (found earlier)"
     return found
 
 
@@ -209,26 +209,26 @@ def _measure_replays(session: _Session, contestants: Sequence[Contestant]) -> No
     replays = [contestant for contestant in contestants if contestant.folder is None]
     if any(contestant.is_waiting for contestant in contestants):
         _measure_all(session, replays, most_rounds=_ROUNDS_OF_REPLAY, most_seconds=_SECONDS_OF_REPLAY)
-    session.fastest = _find_fastest(replays)
+    session.fastest = _list_fastest(replays)
 
 
-def _find_fastest(contestants: Sequence[Contestant]) -> List[Contestant]:
+def _list_fastest(contestants: Sequence[Contestant]) -> List[Contestant]:
     """Return plain replay and, if that is another one, the fastest that has been measured."""
     replays = [contestant for contestant in contestants if contestant.folder is None and contestant.is_in]
-    timings = {contestant.variant: contestant.timing for contestant in replays if contestant.timing is not None}
+    timings = {contestant.choice: contestant.timing for contestant in replays if contestant.timing is not None}
     wanted = {PLAIN, choose(timings)} if timings else {PLAIN}
-    return [contestant for contestant in replays if contestant.variant in wanted]
+    return [contestant for contestant in replays if contestant.choice in wanted]
 
 
 def _compare_fastest(session: _Session, contestants: Sequence[Contestant]) -> None:
     """Compare the fastest replay with plain replay, if nobody has; where it is out, the next one."""
     while True:
         for contestant in session.fastest:
-            if contestant.variant != PLAIN and not contestant.is_compared:
+            if contestant.choice != PLAIN and not contestant.is_compared:
                 _load_and_compare(session, contestant)
         if all(contestant.is_in for contestant in session.fastest):
             return
-        session.fastest = _find_fastest(contestants)
+        session.fastest = _list_fastest(contestants)
         for contestant in contestants:
             contestant.left_out = ""  # perhaps it was, beside one that is out now
 
@@ -245,9 +245,9 @@ def _forecast_all(session: _Session, contestants: Sequence[Contestant], fastest:
         return
     for contestant in waiting:
         try:
-            contestant.forecast = Forecast.of(contestant.engine.predict(contestant.variant, cost), cost)
+            contestant.forecast = Forecast.of(contestant.engine.predict(contestant.choice, cost), cost)
         except Exception as error:  # others may know better
-            _logger.debug("%s cannot be predicted", contestant.variant.label, exc_info=error)
+            _logger.debug("%s cannot be predicted", contestant.choice.label, exc_info=error)
 
 
 # -- compiling --------------------------------------------------------------------------------------------------------
@@ -257,7 +257,7 @@ def _forecast_all(session: _Session, contestants: Sequence[Contestant], fastest:
 def _prepare_compilers(session: _Session, contestants: Sequence[Contestant]) -> Iterator[None]:
     """Let compilers load while replays are measured, where these leave a processor."""
     with ExitStack() as stack:
-        waiting = {contestant.variant.engine for contestant in contestants if contestant.is_waiting}
+        waiting = {contestant.choice.engine for contestant in contestants if contestant.is_waiting}
         for name in waiting if _has_free_core() else ():
             with suppress(Exception):  # what is wrong is said by a candidate
                 prepare = getattr(load_engine(name), "prepare", None)
@@ -321,11 +321,11 @@ def _compile_one(session: _Session, contestant: Contestant, deadline: float) -> 
     assert folder is not None
     try:
         folder.mkdir()
-        name = contestant.variant.engine
+        name = contestant.choice.engine
         prepared = session.prepared.pop(name, None)
         load_engine(name).compile(
             contestant.graph,
-            replace(session.request, variant=contestant.variant),
+            replace(session.request, choice=contestant.choice),
             folder,
             limits=CompileLimits(seconds=deadline - began),
             progress=session.stop_if_cancelled,
@@ -342,10 +342,10 @@ def _give_up(session: _Session, contestant: Contestant, error: Exception) -> Non
     contestant.problem = failure_reason(error)
     contestant.lacked_time = getattr(error, "kind", "") == "timeout"
     contestant.lacked_room = not is_lasting(error)
-    _logger.debug("the candidate %s is out: %s", contestant.variant.label, contestant.problem, exc_info=error)
+    _logger.debug("the candidate %s is out: %s", contestant.choice.label, contestant.problem, exc_info=error)
     # Remembered only if it would happen again: not what a busy or full machine did.
     if not contestant.lacked_time and not contestant.lacked_room:
-        session.note_failure(contestant.variant.label, contestant.problem)
+        session.note_failure(contestant.choice.label, contestant.problem)
 
 
 # -- comparing --------------------------------------------------------------------------------------------------------
@@ -357,8 +357,8 @@ def _load_and_compare(session: _Session, contestant: Contestant) -> None:
     try:
         if contestant.executable is None:
             assert contestant.folder is not None
-            engine = load_engine(contestant.variant.engine)
-            request = replace(session.request, variant=contestant.variant)
+            engine = load_engine(contestant.choice.engine)
+            request = replace(session.request, choice=contestant.choice)
             contestant.executable = engine.load(contestant.graph, request, contestant.folder)
         agreement = compare_with_replay(
             contestant.executable,
@@ -374,8 +374,8 @@ def _load_and_compare(session: _Session, contestant: Contestant) -> None:
     contestant.worst = agreement.worst
     if not agreement.holds:
         contestant.problem = f"it computes something else: {agreement.difference}"
-        session.note_failure(contestant.variant.label, contestant.problem)
-        session.report(parity_finding(contestant.variant, agreement.difference))
+        session.note_failure(contestant.choice.label, contestant.problem)
+        session.report(parity_finding(contestant.choice, agreement.difference))
 
 
 # -- measuring --------------------------------------------------------------------------------------------------------

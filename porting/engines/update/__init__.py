@@ -1,1 +1,4 @@
-"""The arithmetic of optimizers: plain, by torch's fused kernels, and as operators for a compiler."""
+"""This package is the arithmetic of optimizers, which engines share.
+
+It is plain, by torch's fused kernels, or as operators for a compiler.
+"""

@@ -13,6 +13,7 @@ from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
 import torch
 
 from ...capture.plain_values import dtype_name
+from ..calls.group_settings import GroupSettings
 from .updates import find_optimizer_family, list_slots
 
 __all__ = [
@@ -33,7 +34,7 @@ STEP_HYPER_PARAMETERS: Tuple[str, ...] = ("loss_seed", "gradient_scale", "max_gr
 """The hyper-parameters of a step that belong to no group."""
 
 
-def describe_update(settings: Any) -> Dict[str, Any]:
+def describe_update(settings: GroupSettings) -> Dict[str, Any]:
     """Return what the operators of a group's update depend on, as plain values, fit for JSON."""
     family = find_optimizer_family(settings)
     return {
@@ -82,7 +83,7 @@ def compute_step_hyper_parameters(groups: Sequence[Any], *, backward_scale: floa
     return [loss_scaling * backward_scale, update_scale / loss_scaling, max_norm]
 
 
-def compute_group_hyper_parameters(settings: Any, structure: Structure, *, count: int) -> List[float]:
+def compute_group_hyper_parameters(settings: GroupSettings, structure: Structure, *, count: int) -> List[float]:
     """Return the hyper-parameters of a group for its update number `count`, from 1."""
     s, family, corrected = settings, structure["family"], structure["bias_correction"]
     # In double precision on the host, as torch does it; the program gets the rounded results.

@@ -1,4 +1,4 @@
-"""An update in parts: what its formulae keep in between is as large as a part, and not as all parameters together.
+"""Update parameters in parts, so that what the formulae keep in between is as large as a part.
 
 A part also stays in the caches from one operator to the next.
 """

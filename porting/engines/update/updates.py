@@ -1,4 +1,4 @@
-"""The device's optimizer arithmetic: one update of all parameters from their reduced gradients.
+"""Update all parameters once from their reduced gradients, as the device's optimizers do.
 
 Formulae of PopTorch's back-end (g = gradient, w = weight, t = number of this update, from 1):
 

@@ -14,7 +14,7 @@ from ...analysis.operator_support import RefusedCall, collect_attention, find_re
 from ...capture import StepGraph
 from ...capture.graph_flow import output_nodes, tensor_memories
 from ...capture.operator_schema import change_arguments, declared_written_arguments
-from ...diagnostics import Finding, list_names
+from ...diagnostics import Finding, join_names
 from ...torch_insides.operators import OpOverload
 from .._device.device_target import count_reserved_ipus, counts_as_hardware
 from .._logging import logger
@@ -188,7 +188,7 @@ def refuse_written_buffers(graph: StepGraph, options: Options) -> None:
         raise native_error(
             "PopTorch does not support broadcasting buffers. If your model is able to tolerate buffers becoming out of "
             "sync between replicas, you can disable buffer broadcasting using poptorch.Options.broadcastBuffers(False)."
-            f" (modified: {list_names(written, most=3, quote='')})"  # each of a deep network's layers may have some
+            f" (modified: {join_names(written, most=3, quote='')})"  # each of a deep network's layers may have some
         )
 
 
@@ -251,7 +251,7 @@ def _refuse_missing(missing: Mapping[str, RefusedCall], *, is_port: bool) -> NoR
     raise _make_refusal(
         f"Unsupported ops found in compiled model: [{', '.join(names)}]. {_SUPPORT}",
         [call.node for call in missing.values()],
-        fault=f"the device has no {list_names(names)}",
+        fault=f"the device has no {join_names(names)}",
         label="the device cannot compute this",
         notes=(*places[1:], "that a report is asked for above is PopTorch's text: there is nothing to report"),
         help=tuple(help),

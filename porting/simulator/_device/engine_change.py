@@ -78,18 +78,18 @@ class EngineChange:
 
     def _take_over(self, found: Obtained) -> None:
         before = self._compiled.obtained
-        self._is_over = found.variant == before.variant
+        self._is_over = found.choice == before.choice
         if self._is_over:
             # only the knowledge of it changes
             self._compiled.obtained = replace(before, tuning=found.tuning)
-            self._say_change(f"nothing was found that is faster than `{before.variant.label}`")
+            self._say_change(f"nothing was found that is faster than `{before.choice.label}`")
             return
         try:
             self._exchange_executable(found)
         except Exception as error:
             # too little memory for another layout of the weights, for instance
             self._is_over = True
-            self._say_change(f"the executable `{found.variant.label}` cannot take over: {failure_reason(error)}")
+            self._say_change(f"the executable `{found.choice.label}` cannot take over: {failure_reason(error)}")
             return
         self._before, self._seconds_before = before, median(self._seconds) if self._seconds else 0.0
         self._seconds.clear()
@@ -106,7 +106,7 @@ class EngineChange:
         seconds = median(self._seconds)
         if seconds > _LOSS * self._seconds_before > 0.0:
             slower = seconds / self._seconds_before
-            label = self._compiled.obtained.variant.label
+            label = self._compiled.obtained.choice.label
             self._exchange_executable(before)
             self._say_change(f"from call {self._num_calls + 1} on as before: `{label}` took {slower:.2f} times as long")
         self._before = None

@@ -23,7 +23,7 @@ from ...capture.graph_flow import written_nodes
 from ...capture.graph_identity import identify_graph
 from ...capture.plain_values import dtype_name
 from ...capture.subgraphs import bodies_of
-from ...engines.recompute.values_for_backward import find_nodes_with_gradient, list_trained_parameters
+from ...engines.recompute.values_for_backward import collect_nodes_with_gradient, list_trained_parameters
 from ...support.atomic_files import write_atomically
 from ...torch_insides.operators import OpOverload, read_schema
 from .._logging import cpp_log, cpp_log_enabled
@@ -87,7 +87,7 @@ def trace_graph(graph: StepGraph) -> None:
 def render_ir(graph: StepGraph, *, update_types: Sequence[str] = ()) -> str:
     """Return the JSON text of `graph`; `update_types` are the operators that update one parameter in training."""
     names = {node: name for name, node in name_tensors(graph).items()}
-    operators = list(_make_forward_entries(graph.graph, names, find_nodes_with_gradient(graph)))
+    operators = list(_make_forward_entries(graph.graph, names, collect_nodes_with_gradient(graph)))
     # The simulator differentiates with torch; these are the compiler's operators for each gradient.
     backward = [entry for operator in reversed(operators) for entry in _make_backward_entries(operator)]
     graphs = {"maingraph": [*operators, *backward, *_make_update_entries(graph, update_types)]}

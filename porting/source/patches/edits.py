@@ -15,7 +15,7 @@ from libcst import matchers as m
 
 from porting.source.library import NAMES
 
-__all__ = ["EDITS", "REMOVED", "Edit", "Replacement", "Surroundings"]
+__all__ = ["EDITS", "REMOVED", "Edit", "Neighbours", "Replacement"]
 
 Replacement = Union[cst.CSTNode, "cst.RemovalSentinel", "cst.FlattenSentinel[Any]", None]
 """What takes a node's place; None where the change does not suit the node."""
@@ -26,8 +26,8 @@ REMOVED = cst.Expr(cst.Name("_removed_by_porting"))
 
 
 @dataclass(frozen=True)
-class Surroundings:
-    """What stands around a node: a tensor whose device it can name, if any; whether nothing reads what it assigns."""
+class Neighbours:
+    """The neighbours of a node: a tensor whose device it can name, if any; whether nothing reads what it assigns."""
 
     home: str = ""
     is_unused: bool = False
@@ -43,7 +43,7 @@ class Edit:
     """
 
     kinds: Tuple[Type[cst.CSTNode], ...]
-    change: Callable[[Any, Surroundings], Replacement]
+    change: Callable[[Any, Neighbours], Replacement]
     of_ports: bool = True
 
     @staticmethod
@@ -57,12 +57,12 @@ class Edit:
 # -- statements that the device makes unnecessary ----------------------------------------------------------------------
 
 
-def _remove_call(statement: cst.Expr, _around: Surroundings) -> Replacement:
+def _remove_call(statement: cst.Expr, _around: Neighbours) -> Replacement:
     """Remove a statement that only calls something; one whose result is used stays."""
     return cst.RemoveFromParent() if isinstance(statement.value, cst.Call) else None
 
 
-def _remove_scaler(statement: Union[cst.Expr, cst.Assign], around: Surroundings) -> Replacement:
+def _remove_scaler(statement: Union[cst.Expr, cst.Assign], around: Neighbours) -> Replacement:
     """Remove a call of a scaler, and the scaler itself once nothing reads it."""
     if isinstance(statement, cst.Expr):
         return _remove_call(statement, around)
@@ -70,7 +70,7 @@ def _remove_scaler(statement: Union[cst.Expr, cst.Assign], around: Surroundings)
     return cst.RemoveFromParent() if makes_scaler and len(statement.targets) == 1 and around.is_unused else None
 
 
-def _unwrap_block(block: cst.With, _around: Surroundings) -> Replacement:
+def _unwrap_block(block: cst.With, _around: Neighbours) -> Replacement:
     """Put the statements of a `with` in its place, unless it does anything else."""
     if len(block.items) != 1 or block.items[0].asname is not None or not isinstance(block.body, cst.IndentedBlock):
         return None
@@ -90,14 +90,14 @@ _MOVES = ("to", "cuda", "cpu", "half", "float", "double", "bfloat16", "ipu", "xp
 _WRAPPERS = ("DataParallel", "DistributedDataParallel", "FullyShardedDataParallel", "DDP", "FSDP", "compile")
 
 
-def _remove_move(call: cst.Call, _around: Surroundings) -> Replacement:
+def _remove_move(call: cst.Call, _around: Neighbours) -> Replacement:
     """Turn `x.to(device)` into `x`."""
     if isinstance(call.func, cst.Attribute) and call.func.attr.value in _MOVES:
         return _keep_brackets(call.func.value, call)
     return None
 
 
-def _remove_move_or_wrapper(call: cst.Call, around: Surroundings) -> Replacement:
+def _remove_move_or_wrapper(call: cst.Call, around: Neighbours) -> Replacement:
     """Turn `x.to(device)`, and `DataParallel(x, ...)`, into `x`."""
     moved = _remove_move(call, around)
     if moved is not None:
@@ -121,7 +121,7 @@ def _keep_brackets(value: cst.BaseExpression, around: cst.BaseExpression) -> cst
 # -- expressions that say what was meant -------------------------------------------------------------------------------
 
 
-def _assign_instead(statement: cst.Expr, _around: Surroundings) -> Replacement:
+def _assign_instead(statement: cst.Expr, _around: Neighbours) -> Replacement:
     """Turn the statement `x == y` into `x = y`."""
     value = statement.value
     if not m.matches(value, m.Comparison(comparisons=[m.ComparisonTarget(operator=m.Equal())])):
@@ -137,7 +137,7 @@ _ARITHMETIC = ("Add", "Subtract", "Multiply", "Divide", "FloorDivide", "Modulo",
 _OPERATORS = {getattr(cst, f"{name}Assign"): getattr(cst, name) for name in _ARITHMETIC}
 
 
-def _compute_instead(statement: Union[cst.AugAssign, cst.Expr], _around: Surroundings) -> Replacement:
+def _compute_instead(statement: Union[cst.AugAssign, cst.Expr], _around: Neighbours) -> Replacement:
     """Turn `x += y` into `x = x + y`, and `x.add_(y)` into `x = x.add(y)`."""
     if isinstance(statement, cst.AugAssign):
         operator = _OPERATORS.get(type(statement.operator))
@@ -166,7 +166,7 @@ def _bracket(value: cst.BaseExpression) -> cst.BaseExpression:
     return value.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
 
 
-def _name_device(call: cst.Call, around: Surroundings) -> Replacement:
+def _name_device(call: cst.Call, around: Neighbours) -> Replacement:
     """Add `device=` of a tensor of the function to the call of a factory."""
     if not around.home:
         return None
@@ -182,7 +182,7 @@ def _name_device(call: cst.Call, around: Surroundings) -> Replacement:
     return call.with_changes(args=[*args, device])
 
 
-def _save_state(call: cst.Call, _around: Surroundings) -> Replacement:
+def _save_state(call: cst.Call, _around: Neighbours) -> Replacement:
     """Turn `torch.save(port, file)` into `torch.save(port.state_dict(), file)`."""
     if not call.args or not isinstance(call.args[0].value, (cst.Name, cst.Attribute)):
         return None
@@ -191,7 +191,7 @@ def _save_state(call: cst.Call, _around: Surroundings) -> Replacement:
     return call.with_changes(args=[first.with_changes(value=state), *call.args[1:]])
 
 
-def _guard_import(line: cst.SimpleStatementLine, _around: Surroundings) -> Replacement:
+def _guard_import(line: cst.SimpleStatementLine, _around: Neighbours) -> Replacement:
     """Import the simulator where PopTorch is not installed."""
     if len(line.body) != 1 or not m.matches(line.body[0], m.Import(names=[m.ImportAlias(name=m.Name("poptorch"))])):
         return None

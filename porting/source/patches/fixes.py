@@ -1,4 +1,7 @@
-"""`propose_fixes`: the files that findings would change, as texts before and after; writing them is another call."""
+"""Propose the texts of files as findings would change them; writing them is another call.
+
+`porting check --fix` writes them, and with `--diff` shows them.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from libcst import matchers as m
 from libcst.metadata import CodeRange, MetadataWrapper, PositionProvider
 
 from porting.diagnostics import Finding, PortingError
-from porting.source.patches.edits import EDITS, REMOVED, Replacement, Surroundings
+from porting.source.patches.edits import EDITS, REMOVED, Neighbours, Replacement
 from porting.source.patches.homes import find_home
 from porting.source.patches.proofs import is_proven, leave_steps
 from porting.source.patches.uses import read_tree
@@ -110,7 +113,7 @@ def _fix_file(path: Path, before: bytes, findings: Sequence[Finding]) -> Optiona
         wrapper = MetadataWrapper(cst.parse_module(before))
     except (cst.ParserSyntaxError, SyntaxError, UnicodeDecodeError):
         return None
-    changes = _Changes(_find_nodes(wrapper, findings), homes=_name_homes(before, findings))
+    changes = _Changes(_collect_nodes(wrapper, findings), homes=_name_homes(before, findings))
     tree = wrapper.module.visit(changes)
     read = Counter(node.value for node in m.findall(tree, m.Name()) if isinstance(node, cst.Name))
     leftovers = _Changes(changes.assignments, read)
@@ -176,7 +179,7 @@ class _Changes(cst.CSTTransformer):
         if isinstance(updated_node, cst.Assign) and self._read is None:
             self.assignments[updated_node] = finding
             return updated_node
-        around = Surroundings(self._homes.get(finding, ""), self._is_unused(updated_node))
+        around = Neighbours(self._homes.get(finding, ""), self._is_unused(updated_node))
         changed = EDITS[finding.code].change(updated_node, around)
         if changed is None:
             return updated_node
@@ -217,8 +220,8 @@ def _carry_lines(body: Sequence[Any]) -> Tuple[List[Any], List[cst.EmptyLine]]:
     return kept, carried
 
 
-def _find_nodes(wrapper: MetadataWrapper, findings: Sequence[Finding]) -> Dict[cst.CSTNode, Finding]:
-    """Find the node of each finding: the innermost one of a kind that its edit takes, around its place."""
+def _collect_nodes(wrapper: MetadataWrapper, findings: Sequence[Finding]) -> Dict[cst.CSTNode, Finding]:
+    """Collect the node of each finding: the innermost one of a kind that its edit takes, around its place."""
     spans = wrapper.resolve(PositionProvider)
     found: Dict[cst.CSTNode, Finding] = {}
     for finding in findings:

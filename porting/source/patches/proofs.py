@@ -1,4 +1,7 @@
-"""Proofs of fixes: what has to be so around a place for a change to keep the program running; else it is only shown."""
+"""Prove that a change keeps the program running, by what is so around its place; else it is only shown.
+
+`fixes` asks for the proof of each.
+"""
 
 from __future__ import annotations
 

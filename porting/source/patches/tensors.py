@@ -26,7 +26,7 @@ class Tensors:
     def __init__(self, function: Function, *, modules: FrozenSet[str], last_line: float) -> None:
         self._modules = modules
         own = list(_iter_own_nodes(function))
-        asked = {name for node in own for name in _find_asked(node)}
+        asked = {name for node in own for name in _iter_asked(node)}
         required = function.args.args[: len(function.args.args) - len(function.args.defaults)]
         required = [part for part in required if part.arg not in ("self", "cls")]
         given = {part.arg for part in ast.walk(function.args) if isinstance(part, ast.arg)}
@@ -113,7 +113,7 @@ class Tensors:
         return all(self.find_roots(value) is not None for value in values.get(name, ()))
 
     def _iter_used(self, node: ast.AST, telling: FrozenSet[str]) -> Iterator[str]:
-        """Find the names that a node uses as only tensors are used."""
+        """Yield the names that a node uses as only tensors are used."""
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.attr in telling:
             yield node.value.id
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
@@ -146,7 +146,7 @@ def _iter_own_nodes(function: Function) -> Iterator[ast.AST]:
 
 
 def _collect_values(function: Function, last_line: float) -> Dict[str, List[Optional[ast.AST]]]:
-    """List what each name is bound to; None for what is bound in another way than by an assignment to it alone."""
+    """Collect what each name is bound to; None for what is bound in another way than by an assignment to it alone."""
     values: Dict[str, List[Optional[ast.AST]]] = {}
     plain: Set[ast.AST] = set()
     nodes = [node for node in ast.walk(function) if getattr(node, "lineno", 0) <= last_line]
@@ -189,8 +189,8 @@ def _may_be_one(argument: ast.arg, used: Set[str]) -> bool:
     return getattr(argument.annotation, "id", getattr(argument.annotation, "attr", "")) == "Tensor"
 
 
-def _find_asked(node: ast.AST) -> Iterator[str]:
-    """Find the names of which the program asks whether they are tensors, or there at all."""
+def _iter_asked(node: ast.AST) -> Iterator[str]:
+    """Yield the names of which the program asks whether they are tensors, or there at all."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _ASKING_WHAT_IT_IS:
         yield from (part.id for part in node.args[:1] if isinstance(part, ast.Name))
     if isinstance(node, ast.Compare) and any(isinstance(operator, (ast.Is, ast.IsNot)) for operator in node.ops):

@@ -165,7 +165,7 @@ def _waits(item: ast.withitem) -> bool:
 
 
 def _collect_roots(nodes: Iterable[ast.AST]) -> FrozenSet[str]:
-    """List the names by which a file calls torch: the usual ones, if it does not import something else by them."""
+    """Collect the names by which a file calls torch: the usual ones, if it does not import something else by them."""
     roots = set(_OF_TORCH)
     for node in nodes:
         if not isinstance(node, (ast.Import, ast.ImportFrom)):
@@ -178,7 +178,7 @@ def _collect_roots(nodes: Iterable[ast.AST]) -> FrozenSet[str]:
 
 
 def _collect_held(nodes: Iterable[ast.AST], classes: FrozenSet[str]) -> FrozenSet[str]:
-    """List the attributes of `self` that hold what these classes of `torch.nn` make, and nothing else."""
+    """Collect the attributes of `self` that hold what these classes of `torch.nn` make, and nothing else."""
     held: Dict[str, Set[bool]] = {}
     for node in nodes:
         for target in node.targets if isinstance(node, ast.Assign) else ():

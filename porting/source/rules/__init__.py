@@ -1,4 +1,7 @@
-"""The rules of `porting check`: each goes through the facts of a program and finds one kind of place."""
+"""This package holds the rules of `porting check`.
+
+Each goes through the facts of a program and finds one kind of place.
+"""
 
 from __future__ import annotations
 

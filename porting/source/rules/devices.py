@@ -1,4 +1,7 @@
-"""Devices: what moves or wraps a model, what needs CUDA, and what joins processes for GPUs."""
+"""Judge what a program does with devices.
+
+What moves or wraps a model, asks for CUDA or joins processes for GPUs is not needed by a port.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,14 @@ import re
 from typing import Iterator, List, Sequence
 
 from porting.diagnostics import Finding, Place
-from porting.source.facts import Call, Kind, Thing
+from porting.source.facts import Call, Kind, ProgramObject
 from porting.source.rules.guards import asks_for_cuda
 from porting.source.rules.names import name_last
+from porting.source.rules.program_objects import tell_guess
 from porting.source.rules.reading import Reading
 from porting.source.rules.scope import MAY_BE_BARE, Programs, rule
-from porting.source.rules.things import tell_guess
 
-__all__ = ["find_cuda_devices", "find_cuda_only", "find_gpu_processes", "find_gpu_wrappers", "find_moved_ports"]
+__all__ = ["iter_cuda_devices", "iter_cuda_only", "iter_gpu_processes", "iter_gpu_wrappers", "iter_moved_ports"]
 
 _MOVES = ("to", "cuda", "cpu", "half", "float", "double", "bfloat16", "type", "xpu")
 _WRAPPER = re.compile(
@@ -23,26 +26,26 @@ _WRAPPER = re.compile(
 )
 
 
-def find_moved_ports(reading: Reading) -> Iterator[Finding]:
+def iter_moved_ports(reading: Reading) -> Iterator[Finding]:
     """D003: a port is moved, cast or wrapped."""
     kept = {one.node.value for one in reading.facts.statements if isinstance(one.node, ast.Assign)}
     for call in reading.facts.calls if reading.ports else ():
-        things = [thing for argument in call.arguments for thing in argument]
-        wraps = _is_port(things) and any(_WRAPPER.fullmatch(name) for name in (call.name, *call.other_names))
+        objects = [one for argument in call.arguments for one in argument]
+        wraps = _is_port(objects) and any(_WRAPPER.fullmatch(name) for name in (call.name, *call.other_names))
         moves = call.is_method(*_MOVES) and _is_moved(reading, call, is_kept=call.node in kept)
         if moves or wraps:
             yield reading.report("D003", call.place, note=MAY_BE_BARE if reading.may_be_bare(call) else "")
 
 
-def _is_port(things: Sequence[Thing]) -> bool:
+def _is_port(objects: Sequence[ProgramObject]) -> bool:
     """Tell whether it is a port whatever way the program has come, and not the bare model on another one."""
-    kinds = {thing.kind for thing in things if thing.kind in (Kind.MODULE, Kind.PORT)}
+    kinds = {one.kind for one in objects if one.kind in (Kind.MODULE, Kind.PORT)}
     return kinds == {Kind.PORT}
 
 
 def _is_moved(reading: Reading, call: Call, *, is_kept: bool) -> bool:
     """Tell whether a port is moved; one that may be the bare model, if what comes out takes its place."""
-    ports = [thing for thing in reading.list_met(call) if thing.kind is Kind.PORT]
+    ports = [one for one in reading.list_met(call) if one.kind is Kind.PORT]
     if is_kept:
         return bool(ports) and (_is_port(call.receiver) or not asks_for_cuda(call.where.guards))
     # PopTorch's executor passes on what casts the weights of its model in place
@@ -50,15 +53,15 @@ def _is_moved(reading: Reading, call: Call, *, is_kept: bool) -> bool:
     return _is_port(call.receiver) and not casts
 
 
-def _is_of_poptorch(port: Thing) -> bool:
+def _is_of_poptorch(port: ProgramObject) -> bool:
     return port.name.startswith("poptorch.")
 
 
 @rule(Programs.PLAIN)
-def find_gpu_wrappers(reading: Reading) -> Iterator[Finding]:
+def iter_gpu_wrappers(reading: Reading) -> Iterator[Finding]:
     """D012: a module is wrapped for GPUs."""
     for call in reading.facts.calls:
-        # what is called is the wrapped model where it is a thing
+        # what is called is the wrapped model where it is a program object
         names = () if call.is_on(Kind.MODULE) else (call.name, *call.other_names)
         if any(_WRAPPER.fullmatch(name) or name_last(name) == "convert_sync_batchnorm" for name in names):
             yield reading.report("D012", call.place)
@@ -74,7 +77,7 @@ _JOINS = re.compile(
 
 
 @rule(Programs.PLAIN)
-def find_gpu_processes(reading: Reading) -> Iterator[Finding]:
+def iter_gpu_processes(reading: Reading) -> Iterator[Finding]:
     """D018: processes are started or joined."""
     for call in reading.facts.calls:
         if any(_JOINS.fullmatch(name) for name in (call.name, *call.other_names)):
@@ -90,7 +93,7 @@ _DEVICE_LINE = re.compile(
 )
 
 
-def find_cuda_only(reading: Reading) -> Iterator[Finding]:
+def iter_cuda_only(reading: Reading) -> Iterator[Finding]:
     """D013: code that fails on a machine without CUDA."""
     for call in reading.facts.calls:
         if _needs_cuda(call) and not call.is_on(Kind.PORT):
@@ -105,14 +108,14 @@ def _is_asked_beside(reading: Reading, call: Call) -> bool:
 
 
 @rule(Programs.PLAIN)
-def find_cuda_devices(reading: Reading) -> Iterator[Finding]:
+def iter_cuda_devices(reading: Reading) -> Iterator[Finding]:
     """D013: a line names CUDA as the device."""
     for file in reading.files:
-        yield from _find_device_lines(reading, file)
+        yield from _iter_device_lines(reading, file)
 
 
 def _needs_cuda(call: Call) -> bool:
-    names = (call.name, *call.other_names, *(thing.name for thing in call.result))
+    names = (call.name, *call.other_names, *(one.name for one in call.result))
     if all(map(_CUDA_CALL.fullmatch, names)):
         return True
     if call.is_method("cuda"):
@@ -136,7 +139,7 @@ def _list_devices(call: Call) -> List[ast.expr]:
     return [word.value for word in call.node.keywords if word.arg == "device"]
 
 
-def _find_device_lines(reading: Reading, file: str) -> Iterator[Finding]:
+def _iter_device_lines(reading: Reading, file: str) -> Iterator[Finding]:
     lines = reading.read_lines(file)
     for number, line in enumerate(lines, start=1):
         before = lines[number - 2] if number > 1 else ""

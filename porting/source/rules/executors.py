@@ -1,4 +1,7 @@
-"""Executors: which one a call goes through, with what, whether it was compiled before, and what comes back."""
+"""Judge the calls of ports by the executor that each goes through.
+
+A call has its arguments and its results, and the first one compiles.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +10,23 @@ import re
 from typing import Iterator, List, Optional, Set, Tuple
 
 from porting.diagnostics import Finding, Place
-from porting.source.facts import Call, Kind, Thing
+from porting.source.facts import Call, Kind, ProgramObject
 from porting.source.files import list_nodes, list_statements
 from porting.source.rules.guards import are_exclusive
 from porting.source.rules.names import name_last
-from porting.source.rules.paths import find_unbound_uses, list_attributes_of_training
+from porting.source.rules.paths import collect_attributes_of_training, iter_unbound_uses
+from porting.source.rules.program_objects import collect_modules, is_of_no_module
 from porting.source.rules.reading import Reading
 from porting.source.rules.scope import MAY_BE_BARE, Programs, rule
-from porting.source.rules.things import is_of_no_module, list_modules
 
 __all__ = [
-    "find_bare_calls",
-    "find_missing_warm_up",
-    "find_refused_arguments",
-    "find_returned_labels",
-    "find_unbound_names",
-    "find_validation",
-    "find_validation_of_ports",
+    "iter_bare_calls",
+    "iter_missing_warm_up",
+    "iter_refused_arguments",
+    "iter_returned_labels",
+    "iter_unbound_names",
+    "iter_validation",
+    "iter_validation_of_ports",
 ]
 
 
@@ -31,16 +34,16 @@ __all__ = [
 
 
 @rule(Programs.PLAIN)
-def find_validation(reading: Reading) -> Iterator[Finding]:
+def iter_validation(reading: Reading) -> Iterator[Finding]:
     """D014: validation goes through the model that trains."""
-    evaluated: Set[Thing] = set()
+    evaluated: Set[ProgramObject] = set()
     told: Set[str] = set()
     for call in filter(_turns_training_off, reading.facts.calls):
         if _is_of_training(reading, call) and _is_validated(reading, call):
             evaluated.update(_list_modules(call))
             told.add(call.where.function)
             yield reading.report("D014", call.place)
-    for call in _list_calls_without_gradients(reading):
+    for call in _iter_calls_without_gradients(reading):
         # of a part of the model that was switched above
         is_told = call.where.in_evaluation and call.where.function in told
         if evaluated.isdisjoint(_list_modules(call)) and not is_told and _is_of_training(reading, call):
@@ -52,15 +55,15 @@ def _is_of_training(reading: Reading, call: Call) -> bool:
     modules = _list_modules(call)
     if not modules or not _are_trained(modules, reading.trained_modules):
         return False
-    optimizers = reading.facts.list_things(Kind.OPTIMIZER)
-    makers = [thing.call for thing in optimizers if thing.call is not None]
+    optimizers = reading.facts.list_program_objects(Kind.OPTIMIZER)
+    makers = [one.call for one in optimizers if one.call is not None]
     trains = any(reading.may_meet(one.where, call.where) for one in (*makers, *reading.backward_calls))
     return trains and not (optimizers and all(map(is_of_no_module, optimizers)))
 
 
-def _list_calls_without_gradients(reading: Reading) -> Iterator[Call]:
+def _iter_calls_without_gradients(reading: Reading) -> Iterator[Call]:
     """List the calls of modules under `no_grad`; of one in a method of a module, the call of that method."""
-    names = {thing.name for thing in reading.facts.list_things(Kind.MODULE)}
+    names = {one.name for one in reading.facts.list_program_objects(Kind.MODULE)}
     plain = [call for call in reading.facts.calls if _list_modules(call) and not call.name.startswith(".")]
     plain = [call for call in plain if not call.where.in_forward]
     inner = {call: call.where.function for call in plain if call.where.function.rpartition(".")[0] in names}
@@ -68,15 +71,15 @@ def _list_calls_without_gradients(reading: Reading) -> Iterator[Call]:
     for call in reading.facts.calls:
         if call in inner or call.where.in_forward:
             continue
-        called = {f"{thing.name}{call.name}" for thing in _list_modules(call)} if call.name.startswith(".") else set()
+        called = {f"{one.name}{call.name}" for one in _list_modules(call)} if call.name.startswith(".") else set()
         is_made_of = called & (set(inner.values()) if call.where.without_gradients else without)
         if is_made_of or call.where.without_gradients and not call.name.startswith("."):
             yield call
 
 
-def _list_modules(call: Call) -> List[Thing]:
+def _list_modules(call: Call) -> List[ProgramObject]:
     given = call.arguments[0] if _makes_evaluator(call) and call.arguments else call.receiver
-    return [thing for thing in given if thing.kind is Kind.MODULE]
+    return [one for one in given if one.kind is Kind.MODULE]
 
 
 def _makes_evaluator(call: Call) -> bool:
@@ -89,11 +92,11 @@ def _turns_training_off(call: Call) -> bool:
     return call.is_method("eval") or _makes_evaluator(call)
 
 
-def _are_trained(modules: List[Thing], trained: Set[Thing]) -> bool:
-    return not trained or bool(list_modules(modules) & trained) or not _are_known(modules, trained)
+def _are_trained(modules: List[ProgramObject], trained: Set[ProgramObject]) -> bool:
+    return not trained or bool(collect_modules(modules) & trained) or not _are_known(modules, trained)
 
 
-def _are_known(modules: List[Thing], trained: Set[Thing]) -> bool:
+def _are_known(modules: List[ProgramObject], trained: Set[ProgramObject]) -> bool:
     """Tell whether the modules are other ones than those trained, and not the same ones seen from elsewhere."""
     return all(module.call is not None for module in (*modules, *trained))
 
@@ -116,10 +119,10 @@ def _is_validated(reading: Reading, switch: Call) -> bool:
 
 
 @rule(Programs.PORTED)
-def find_validation_of_ports(reading: Reading) -> Iterator[Finding]:
+def iter_validation_of_ports(reading: Reading) -> Iterator[Finding]:
     """D014: validation goes through the port that trains."""
     ports = {port for port in reading.training_ports if port.name.endswith("trainingModel")}
-    switched: Set[Thing] = set()
+    switched: Set[ProgramObject] = set()
     for call in filter(_turns_training_off, reading.facts.calls):
         on_way = ports.intersection(reading.list_met(call))
         if on_way:
@@ -135,7 +138,7 @@ def find_validation_of_ports(reading: Reading) -> Iterator[Finding]:
 
 
 @rule(Programs.PORTED, in_host_loops=False)
-def find_bare_calls(reading: Reading) -> Iterator[Finding]:
+def iter_bare_calls(reading: Reading) -> Iterator[Finding]:
     """D015: a loop trains the module that is in a port, past the port."""
     loops = {call.where.loops[-1].node for call in reading.backward_calls if call.where.loops}
     for call in reading.facts.calls:
@@ -163,10 +166,10 @@ _COMPILES = ("compile", "compileAndExport", "loadExecutable", "prepare", "load_e
 
 
 @rule(Programs.PORTED, in_host_loops=False)
-def find_missing_warm_up(reading: Reading) -> Iterator[Finding]:
+def iter_missing_warm_up(reading: Reading) -> Iterator[Finding]:
     """D016: the first call of a loop that is timed compiles."""
     timers = [call for call in reading.facts.calls if _TIMERS.fullmatch(call.name) and not call.where.in_forward]
-    warmed = {thing for call in reading.facts.calls if _warms_up(call) for thing in call.receiver}
+    warmed = {one for call in reading.facts.calls if _warms_up(call) for one in call.receiver}
     for call in reading.port_calls:
         is_timed = sum(reading.may_meet(timer.where, call.where) for timer in timers) > 1
         if is_timed and call.where.loops and not warmed & set(call.receiver):
@@ -182,10 +185,10 @@ def _warms_up(call: Call) -> bool:
 
 
 @rule(Programs.PORTED)
-def find_refused_arguments(reading: Reading) -> Iterator[Finding]:
+def iter_refused_arguments(reading: Reading) -> Iterator[Finding]:
     """L014: a module that may be in the port takes other arguments than its call gives."""
     for call in reading.facts.calls:
-        ports = [thing for thing in call.receiver if thing.kind is Kind.PORT and thing.name.startswith("poptorch.")]
+        ports = [one for one in call.receiver if one.kind is Kind.PORT and one.name.startswith("poptorch.")]
         if not ports or call.name.startswith(".") or any(isinstance(part, ast.Starred) for part in call.node.args):
             continue
         modules = {part for port in ports for part in port.parts if part.kind is Kind.MODULE}
@@ -196,7 +199,7 @@ def find_refused_arguments(reading: Reading) -> Iterator[Finding]:
             yield reading.report("L014", call.place, note=f"the port may hold {names}")
 
 
-def _takes(reading: Reading, module: Thing, call: Call) -> bool:
+def _takes(reading: Reading, module: ProgramObject, call: Call) -> bool:
     found = _find_method(reading, module, "forward")
     if found is None:
         return True
@@ -213,7 +216,7 @@ _LABEL = re.compile(r"label|target|truth|mask|^y$|^y_|_y$", re.IGNORECASE)
 
 
 @rule(Programs.PORTED)
-def find_returned_labels(reading: Reading) -> Iterator[Finding]:
+def iter_returned_labels(reading: Reading) -> Iterator[Finding]:
     """L013: a `forward` that is ported returns the labels that it was given."""
     modules = {part for port in reading.training_ports if port.name.startswith("poptorch.") for part in port.parts}
     functions = {f"{module.name}.forward": module for module in modules if module.kind is Kind.MODULE}
@@ -236,25 +239,25 @@ def find_returned_labels(reading: Reading) -> Iterator[Finding]:
 
 
 @rule(Programs.PORTED)
-def find_unbound_names(reading: Reading) -> Iterator[Finding]:
+def iter_unbound_names(reading: Reading) -> Iterator[Finding]:
     """D019: a path through a function of a port uses what no statement on it has set."""
     functions = {(call.where.file, call.where.function): call for call in reading.port_calls}
     for file, name in functions:
         node = _find_function(reading, file, name)
-        for use in find_unbound_uses(node) if node is not None else ():
+        for use in iter_unbound_uses(node) if node is not None else ():
             yield reading.report(
                 "D019", Place(file, use.lineno, use.col_offset + 1), note=f"`{use.id}` has no value there"
             )
-    yield from _find_attributes(reading)
+    yield from _iter_attributes(reading)
 
 
-def _find_method(reading: Reading, thing: Thing, name: str) -> Optional[Tuple[str, ast.FunctionDef]]:
-    """Find a method of a thing whose class the program defines, with its file."""
-    wanted = f"{thing.name}.{name}"
+def _find_method(reading: Reading, program_object: ProgramObject, name: str) -> Optional[Tuple[str, ast.FunctionDef]]:
+    """Find a method of a program object whose class the program defines, with its file."""
+    wanted = f"{program_object.name}.{name}"
     places = (*(call.where for call in reading.facts.calls), *(one.where for one in reading.facts.statements))
     file = next((where.file for where in places if where.function == wanted), None)
     tree = reading.parse(file) if file else None
-    class_name = thing.name.rpartition(".")[2]
+    class_name = program_object.name.rpartition(".")[2]
     classes = [node for node in list_statements(tree) if isinstance(node, ast.ClassDef)] if tree else []
     classes = [node for node in classes if node.name == class_name]
     # of several classes of one name, as functions define them, nobody knows which it is
@@ -272,19 +275,19 @@ def _find_function(reading: Reading, file: str, name: str) -> Optional[ast.Funct
     return None
 
 
-def _find_attributes(reading: Reading) -> Iterator[Finding]:
-    """Find calls of a port with an attribute that only training sets, though the program infers, too."""
+def _iter_attributes(reading: Reading) -> Iterator[Finding]:
+    """Yield calls of a port with an attribute that only training sets, though the program infers, too."""
     if not any(port.name.endswith("inferenceModel") for port in reading.ports):
         return
     seen: Set[Tuple[str, int]] = set()
     for call in reading.port_calls:
         tree = reading.parse(call.place.file)
-        names = list_attributes_of_training(tree) if tree is not None else set()
+        names = collect_attributes_of_training(tree) if tree is not None else set()
         used = {
             part.attr for argument in call.node.args for part in list_nodes(argument) if isinstance(part, ast.Attribute)
         }
         if names & used and (call.place.file, call.place.line) not in seen:
-            infers = any(thing.kind is Kind.PORT and thing.name.endswith("inferenceModel") for thing in call.receiver)
+            infers = any(one.kind is Kind.PORT and one.name.endswith("inferenceModel") for one in call.receiver)
             if infers:
                 seen.add((call.place.file, call.place.line))
                 note = f"`{sorted(names & used)[0]}` is set for training only"

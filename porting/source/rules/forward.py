@@ -1,4 +1,7 @@
-"""What stands in `forward`: values that the host reads, shapes of the data, tensors of the wrong device, writes."""
+"""Judge what stands in `forward`, which is captured once.
+
+It finds values that the host reads, shapes of the data, tensors of the wrong device, and writes.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +10,23 @@ import re
 from typing import Iterator, List, Set
 
 from porting.diagnostics import Finding, Place
-from porting.source.facts import Call, Kind, Statement, Thing, Things
+from porting.source.facts import Call, Kind, ProgramObject, ProgramObjects, Statement
 from porting.source.files import list_nodes, list_statements
 from porting.source.library import NAMES, TENSOR_KINDS
 from porting.source.rules.names import is_in_place, name_last, write_dotted
+from porting.source.rules.program_objects import go_through_parts
 from porting.source.rules.reading import Reading
 from porting.source.rules.scope import rule
-from porting.source.rules.things import go_through_parts
 
 __all__ = [
-    "find_changed_inputs",
-    "find_custom_functions",
-    "find_data_dependent_shapes",
-    "find_frozen_values",
-    "find_homeless_tensors",
-    "find_moves_to_host",
-    "find_unsupported_tensors",
-    "find_values_read",
+    "iter_changed_inputs",
+    "iter_custom_functions",
+    "iter_data_dependent_shapes",
+    "iter_frozen_values",
+    "iter_homeless_tensors",
+    "iter_moves_to_host",
+    "iter_unsupported_tensors",
+    "iter_values_read",
 ]
 
 
@@ -35,14 +38,14 @@ def _list_statements(reading: Reading) -> List[Statement]:
     return [statement for statement in reading.facts.statements if statement.where.in_forward]
 
 
-def _has_tensor(things: object) -> bool:
-    return any(isinstance(thing, Thing) and thing.kind in TENSOR_KINDS for thing in things)  # type: ignore[attr-defined]
+def _has_tensor(objects: object) -> bool:
+    return any(isinstance(one, ProgramObject) and one.kind in TENSOR_KINDS for one in objects)  # type: ignore[attr-defined]
 
 
 # -------------------------------------------------------------------------------- values
 
 
-def find_values_read(reading: Reading) -> Iterator[Finding]:
+def iter_values_read(reading: Reading) -> Iterator[Finding]:
     """C001 and C010: `forward` needs a tensor's value in Python, or its text."""
     for read in reading.facts.reads:
         if read.where.in_forward and read.asks in _ASKED:
@@ -55,7 +58,7 @@ _ASKED = {"value": "C001", "text": "C010"}
 # -------------------------------------------------------------------------------- shapes
 
 
-def find_data_dependent_shapes(reading: Reading) -> Iterator[Finding]:
+def iter_data_dependent_shapes(reading: Reading) -> Iterator[Finding]:
     """C002: a shape depends on the values of the data."""
     for call in reading.facts.calls:
         if not call.where.in_forward and reading.loss_parts.isdisjoint(call.result):
@@ -68,7 +71,7 @@ def find_data_dependent_shapes(reading: Reading) -> Iterator[Finding]:
     for read in reading.facts.reads:
         by_name = read.asks == "shape by name"
         is_asked = read.asks == "shape" or by_name
-        if is_asked and (read.where.in_forward or not reading.loss_parts.isdisjoint(read.things)):
+        if is_asked and (read.where.in_forward or not reading.loss_parts.isdisjoint(read.objects)):
             guess = f"only its name says that `{reading.read_text(read.place)}` chooses elements" if by_name else ""
             yield reading.report("C002", read.place, guess=guess)
 
@@ -76,7 +79,7 @@ def find_data_dependent_shapes(reading: Reading) -> Iterator[Finding]:
 # -------------------------------------------------------------------------------- devices
 
 
-def find_moves_to_host(reading: Reading) -> Iterator[Finding]:
+def iter_moves_to_host(reading: Reading) -> Iterator[Finding]:
     """C004: `forward` moves a tensor to the host, or to another device."""
     for call in _list_calls(reading):
         if not _has_tensor(call.receiver):
@@ -89,7 +92,7 @@ def find_moves_to_host(reading: Reading) -> Iterator[Finding]:
 
 # PopTorch makes it on the device, and says so
 @rule(with_poptorch=False)
-def find_homeless_tensors(reading: Reading) -> Iterator[Finding]:
+def iter_homeless_tensors(reading: Reading) -> Iterator[Finding]:
     """C011: `forward` makes a tensor without naming its device."""
     calls = _list_calls(reading)
     moved = {
@@ -109,10 +112,10 @@ def find_homeless_tensors(reading: Reading) -> Iterator[Finding]:
 # -------------------------------------------------------------------------------- other
 
 
-def find_custom_functions(reading: Reading) -> Iterator[Finding]:
+def iter_custom_functions(reading: Reading) -> Iterator[Finding]:
     """C005: `forward` uses a function with a gradient of its own."""
     for call in _list_calls(reading):
-        if call.is_method("apply") and any(re.fullmatch(r".+\.apply", thing.name) for thing in call.result):
+        if call.is_method("apply") and any(re.fullmatch(r".+\.apply", one.name) for one in call.result):
             yield reading.report("C005", call.place)
 
 
@@ -122,7 +125,7 @@ _PYTHON_RANDOM = re.compile(
 _HARMLESS = {"sleep", "seed", "Random", "strftime"}
 
 
-def find_frozen_values(reading: Reading) -> Iterator[Finding]:
+def iter_frozen_values(reading: Reading) -> Iterator[Finding]:
     """C020: Python decides a value in `forward`, once."""
     for call in _list_calls(reading):
         if _PYTHON_RANDOM.fullmatch(call.name) and name_last(call.name) not in _HARMLESS:
@@ -131,7 +134,7 @@ def find_frozen_values(reading: Reading) -> Iterator[Finding]:
 
 
 @rule(with_poptorch=False)
-def find_changed_inputs(reading: Reading) -> Iterator[Finding]:
+def iter_changed_inputs(reading: Reading) -> Iterator[Finding]:
     """C026: `forward` writes into what it was given."""
     for call in _list_calls(reading):
         if is_in_place(call) and isinstance(call.node.func, ast.Attribute):
@@ -143,19 +146,19 @@ def find_changed_inputs(reading: Reading) -> Iterator[Finding]:
                 yield reading.report("C026", statement.place)
 
 
-def _is_input(reading: Reading, node: ast.expr, things: Things, place: Place) -> bool:
+def _is_input(reading: Reading, node: ast.expr, objects: ProgramObjects, place: Place) -> bool:
     """Tell whether all that a value may be is a part of the batch as it came."""
-    if not things:
+    if not objects:
         return False
-    if all(_is_given(thing) for thing in things):
+    if all(_is_given(one) for one in objects):
         return True
     # a tensor that the loop has made, by the name that `forward` gives its argument
-    is_named = isinstance(node, ast.Name) and node.id in _list_parameters(reading, place)
-    return is_named and all(_is_given(thing) or _is_made_outside(thing) for thing in things)
+    is_named = isinstance(node, ast.Name) and node.id in _collect_parameters(reading, place)
+    return is_named and all(_is_given(one) or _is_made_outside(one) for one in objects)
 
 
-def _list_parameters(reading: Reading, place: Place) -> Set[str]:
-    """List the parameters of the functions around a place."""
+def _collect_parameters(reading: Reading, place: Place) -> Set[str]:
+    """Collect the parameters of the functions around a place."""
     tree = reading.parse(place.file)
     return {
         argument.arg
@@ -165,16 +168,28 @@ def _list_parameters(reading: Reading, place: Place) -> Set[str]:
     }
 
 
-def _is_made_outside(thing: Thing) -> bool:
-    call = thing.call
-    is_made = thing.kind is Kind.TENSOR and call is not None and not call.where.in_forward
-    return is_made and call is not None and call.result == (thing,) and not call.where.function.endswith(".__init__")
+def _is_made_outside(program_object: ProgramObject) -> bool:
+    call = program_object.call
+    is_made = program_object.kind is Kind.TENSOR and call is not None and not call.where.in_forward
+    return (
+        is_made
+        and call is not None
+        and call.result == (program_object,)
+        and not call.where.function.endswith(".__init__")
+    )
 
 
-def _is_given(thing: Thing) -> bool:
+def _is_given(program_object: ProgramObject) -> bool:
     # a parameter that nothing is known of is a tensor of its own name
-    is_parameter = thing.kind is Kind.TENSOR and thing.call is None and not thing.parts and thing.name.isidentifier()
-    is_of_batch = thing.kind is Kind.BATCH and (thing.call is None or not thing.call.where.in_forward)
+    is_parameter = (
+        program_object.kind is Kind.TENSOR
+        and program_object.call is None
+        and not program_object.parts
+        and program_object.name.isidentifier()
+    )
+    is_of_batch = program_object.kind is Kind.BATCH and (
+        program_object.call is None or not program_object.call.where.in_forward
+    )
     return is_parameter or is_of_batch
 
 
@@ -187,12 +202,12 @@ _KEEPING_SPARSE = re.compile(
 _DOUBLE = re.compile(r"(torch\.)?(float64|double|complex128|DoubleTensor)")
 
 
-def find_unsupported_tensors(reading: Reading) -> Iterator[Finding]:
+def iter_unsupported_tensors(reading: Reading) -> Iterator[Finding]:
     """C017 and C044: a sparse tensor, or float64, is in `forward` or goes into it."""
-    given = {thing for call in _list_calls_of_models(reading) for thing in call.given}
+    given = {one for call in _list_calls_of_models(reading) for one in call.given}
     parts = set(go_through_parts(tuple(given), TENSOR_KINDS))
     # what is computed of sparse tensors may be dense
-    computed = [thing for thing in parts if not _KEEPING_SPARSE.fullmatch(thing.name)]
+    computed = [one for one in parts if not _KEEPING_SPARSE.fullmatch(one.name)]
     sparse = {*given, *go_through_parts(tuple(given), TENSOR_KINDS, until=computed)}
     for call in reading.facts.calls:
         is_sparse = call.where.in_forward or not sparse.isdisjoint(call.result)

@@ -1,4 +1,7 @@
-"""Conditions around a fact: whether they say that no port runs there, or that one of several processes does it."""
+"""Tell whether the conditions around a fact say that no port runs there, or only one of several processes.
+
+Most rules ask it before they speak.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ __all__ = [
     "asks_for_cuda",
     "excludes_ports",
     "is_of_one_rank",
-    "list_words",
+    "iter_words",
     "mentions",
     "normalise_guard",
     "requires_port",
@@ -28,7 +31,7 @@ _RANK = re.compile(
 )
 
 
-def list_words(node: ast.AST) -> Iterator[str]:
+def iter_words(node: ast.AST) -> Iterator[str]:
     """List the names, attributes and strings in an expression."""
     for part in list_nodes(node):
         if isinstance(part, ast.Name):
@@ -42,7 +45,7 @@ def list_words(node: ast.AST) -> Iterator[str]:
 def mentions(guards: Sequence[ast.AST], pattern: str) -> bool:
     """Tell whether a pattern is found in the words of one of the conditions."""
     sought = re.compile(pattern, re.IGNORECASE)
-    return any(sought.search(word) for guard in guards for word in list_words(guard))
+    return any(sought.search(word) for guard in guards for word in iter_words(guard))
 
 
 def normalise_guard(guard: ast.expr) -> Tuple[str, bool]:
@@ -90,11 +93,11 @@ def are_exclusive(one: Sequence[ast.expr], other: Sequence[ast.expr]) -> bool:
     known = dict(map(normalise_guard, parts))
     if any(known.get(text, holds) != holds for text, holds in map(normalise_guard, others)):
         return True
-    chosen = dict(_list_choices(parts))
-    return any(chosen.get(asked, value) != value for asked, value in _list_choices(others))
+    chosen = dict(_iter_choices(parts))
+    return any(chosen.get(asked, value) != value for asked, value in _iter_choices(others))
 
 
-def _list_choices(guards: Sequence[ast.expr]) -> Iterator[Tuple[Tuple[str, str], str]]:
+def _iter_choices(guards: Sequence[ast.expr]) -> Iterator[Tuple[Tuple[str, str], str]]:
     """List what conditions compare with a member of what, or with a text or number, and with which one."""
     for guard in guards:
         if isinstance(guard, ast.Compare) and len(guard.ops) == 1 and isinstance(guard.ops[0], ast.Eq):
@@ -152,7 +155,7 @@ def _chooses_rank(guard: ast.expr) -> bool:
     if isinstance(guard, ast.BoolOp) and isinstance(guard.op, ast.Or):
         others = [part for part in guard.values if not _chooses_rank(part)]
         return len(others) < len(guard.values) and not mentions(others, r"mpi|hvd|horovod")
-    return any(_RANK.search(word) for word in list_words(guard))
+    return any(_RANK.search(word) for word in iter_words(guard))
 
 
 _FOR_CUDA = r"cuda|gpu|device|distributed|ddp|nccl|apex|amp|parallel|rank"

@@ -1,4 +1,4 @@
-"""Loaders and what they load: the last batch, workers, lengths, and who deals out the data."""
+"""Judge loaders by what they give: the last batch, workers, lengths, and who deals out the data."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ import re
 from typing import Iterator, List, Optional, Set, Tuple, Union
 
 from porting.diagnostics import Finding, Place
-from porting.source.facts import Call, Kind, Thing
+from porting.source.facts import Call, Kind, ProgramObject
 from porting.source.files import list_nodes
 from porting.source.rules.guards import mentions
 from porting.source.rules.names import name_last, write_dotted
+from porting.source.rules.program_objects import tell_guess
 from porting.source.rules.reading import Reading
 from porting.source.rules.scope import Programs, rule
-from porting.source.rules.things import tell_guess
 
 __all__ = [
-    "find_fed_ports",
-    "find_host_loaders",
-    "find_process_samplers",
-    "find_ragged_batches",
-    "find_short_slices",
-    "find_slow_augmentation",
+    "iter_fed_ports",
+    "iter_host_loaders",
+    "iter_process_samplers",
+    "iter_ragged_batches",
+    "iter_short_slices",
+    "iter_slow_augmentation",
 ]
 
 
 @rule(Programs.PLAIN)
-def find_host_loaders(reading: Reading) -> Iterator[Finding]:
+def iter_host_loaders(reading: Reading) -> Iterator[Finding]:
     """B010 and B014: a loader that does not know the device, and what it does with a short last batch."""
     for loader in _list_loaders(reading):
         if loader.place is not None and loader.call is not None:
@@ -34,10 +34,10 @@ def find_host_loaders(reading: Reading) -> Iterator[Finding]:
             yield reading.report(code, loader.place, guess=tell_guess([loader]))
 
 
-def _list_loaders(reading: Reading) -> List[Thing]:
-    made = [thing for thing in reading.facts.list_things(Kind.LOADER) if thing.call is not None]
-    constructed = [thing for thing in made if thing.call is not None and thing.place == thing.call.place]
-    return list({thing.place: thing for thing in constructed}.values())
+def _list_loaders(reading: Reading) -> List[ProgramObject]:
+    made = [one for one in reading.facts.list_program_objects(Kind.LOADER) if one.call is not None]
+    constructed = [one for one in made if one.call is not None and one.place == one.call.place]
+    return list({one.place: one for one in constructed}.values())
 
 
 def _decides_last_batch(call: Call) -> bool:
@@ -56,30 +56,34 @@ def _decides_last_batch(call: Call) -> bool:
 
 
 @rule(Programs.PORTED, in_host_loops=False)
-def find_fed_ports(reading: Reading) -> Iterator[Finding]:
+def iter_fed_ports(reading: Reading) -> Iterator[Finding]:
     """B014: a port's loop goes through torch's loader, or fetches its batches itself."""
     seen: Set[Place] = set()
     for call in _list_port_calls(reading):
         loop = reading.find_batch_loop(call.where)
-        for thing in loop.things if loop is not None else ():
-            is_new = thing.kind is Kind.LOADER and thing.place is not None and thing.place not in seen
-            if is_new and thing.place is not None and not _makes_combined_batches(thing):
-                seen.add(thing.place)
+        for program_object in loop.objects if loop is not None else ():
+            is_new = (
+                program_object.kind is Kind.LOADER
+                and program_object.place is not None
+                and program_object.place not in seen
+            )
+            if is_new and program_object.place is not None and not _makes_combined_batches(program_object):
+                seen.add(program_object.place)
                 infers = all(port.name.endswith(("inference", "inferenceModel")) for port in call.receiver)
-                code = "B010" if infers and _may_be_short(reading, thing) else "B014"
+                code = "B010" if infers and _may_be_short(reading, program_object) else "B014"
                 # our executor for inference takes whole batches of any loader
                 if code == "B010" or not all(port.name.endswith(".inference") for port in call.receiver):
-                    yield reading.report(code, thing.place, guess=tell_guess([thing]))
-    if not seen and not reading.facts.list_things(Kind.PORT_LOADER):
-        yield from _find_fetches(reading)
+                    yield reading.report(code, program_object.place, guess=tell_guess([program_object]))
+    if not seen and not reading.facts.list_program_objects(Kind.PORT_LOADER):
+        yield from _iter_fetches(reading)
 
 
-def _may_be_short(reading: Reading, loader: Thing) -> bool:
+def _may_be_short(reading: Reading, loader: ProgramObject) -> bool:
     is_padded = any(part.name.endswith("FixedBatchDataset") for part in reading.go_through(loader))
     return loader.call is not None and not is_padded and not _decides_last_batch(loader.call)
 
 
-def _makes_combined_batches(loader: Thing) -> bool:
+def _makes_combined_batches(loader: ProgramObject) -> bool:
     """Tell whether a loader was given the rows of a whole call: a product, and no short last batch."""
     words = {word.arg: word.value for word in loader.call.node.keywords} if loader.call is not None else {}
     is_product = isinstance(words.get("batch_size"), ast.BinOp)
@@ -95,9 +99,9 @@ def _list_port_calls(reading: Reading) -> List[Call]:
 _FETCH = re.compile(r"(fetch|get|load|next|read)_?(next|mini)?_?(mini)?batch\w*", re.IGNORECASE)
 
 
-def _find_fetches(reading: Reading) -> Iterator[Finding]:
+def _iter_fetches(reading: Reading) -> Iterator[Finding]:
     loops = {(loop.node, call.place.file) for call in reading.port_calls for loop in call.where.loops}
-    loaders = reading.facts.list_things(Kind.LOADER)
+    loaders = reading.facts.list_program_objects(Kind.LOADER)
     for call in reading.facts.calls:
         is_fetch = _FETCH.fullmatch(name_last(call.name)) and not reading.is_made_of(call.result, loaders)
         in_loop = bool(call.where.loops) and (call.where.loops[-1].node, call.place.file) in loops
@@ -106,10 +110,10 @@ def _find_fetches(reading: Reading) -> Iterator[Finding]:
 
 
 @rule(in_host_loops=False)
-def find_process_samplers(reading: Reading) -> Iterator[Finding]:
+def iter_process_samplers(reading: Reading) -> Iterator[Finding]:
     """B015: `DistributedSampler` deals out the data to processes."""
     for call in reading.facts.calls:
-        if name_last(call.name) == "DistributedSampler" and any(thing.call is call for thing in call.result):
+        if name_last(call.name) == "DistributedSampler" and any(one.call is call for one in call.result):
             yield reading.report("B015", call.place)
 
 
@@ -122,7 +126,7 @@ _RANDOM_TRANSFORM = re.compile(
 _RANDOM_CALL = re.compile(r"(random|numpy\.random)\.\w+|torch\.(rand\w*|normal|bernoulli)")
 
 
-def find_slow_augmentation(reading: Reading) -> Iterator[Finding]:
+def iter_slow_augmentation(reading: Reading) -> Iterator[Finding]:
     """B017: a loader without workers augments at random, in the process that feeds the device."""
     seen: Set[Place] = set()
     random_classes = {
@@ -130,13 +134,13 @@ def find_slow_augmentation(reading: Reading) -> Iterator[Finding]:
         for call in reading.facts.calls
         if call.where.function.endswith(".__getitem__") and _RANDOM_CALL.fullmatch(call.name)
     }
-    for loader in reading.facts.list_things(Kind.LOADER, Kind.PORT_LOADER):
+    for loader in reading.facts.list_program_objects(Kind.LOADER, Kind.PORT_LOADER):
         if loader.call is None or loader.place is None or loader.place in seen or _may_have_workers(reading, loader):
             continue
         parts = reading.go_through(loader)
         # one that no loop goes through gives a batch to compile with
         if reading.is_ported and not any(
-            loader in loop.things for call in reading.facts.calls for loop in call.where.loops
+            loader in loop.objects for call in reading.facts.calls for loop in call.where.loops
         ):
             continue
         # what only the program draws may be the data itself
@@ -146,7 +150,7 @@ def find_slow_augmentation(reading: Reading) -> Iterator[Finding]:
             yield reading.report("B017", loader.place)
 
 
-def _may_have_workers(reading: Reading, loader: Thing) -> bool:
+def _may_have_workers(reading: Reading, loader: ProgramObject) -> bool:
     assert loader.call is not None
     if any(part.kind is Kind.LOADER and part is not loader for part in reading.go_through(loader)):
         return True
@@ -170,7 +174,7 @@ _PADDING = re.compile(
 )
 
 
-def find_ragged_batches(reading: Reading) -> Iterator[Finding]:
+def iter_ragged_batches(reading: Reading) -> Iterator[Finding]:
     """B018: a batch is as long as its longest sample."""
     if reading.is_ported and any("max_executables" in call.keywords for call in reading.facts.calls):
         return
@@ -178,7 +182,7 @@ def find_ragged_batches(reading: Reading) -> Iterator[Finding]:
         return
     collating = {
         getattr(part, "id", getattr(part, "attr", ""))
-        for loader in reading.facts.list_things(Kind.LOADER)
+        for loader in reading.facts.list_program_objects(Kind.LOADER)
         for word in (loader.call.node.keywords if loader.call is not None else ())
         for part in list_nodes(word.value)
         if word.arg == "collate_fn"
@@ -211,7 +215,7 @@ def _pads_once_more(reading: Reading, call: Call) -> bool:
 
 def _makes_batches(reading: Reading, call: Call) -> bool:
     """Tell whether a function makes batches of samples, by who is given it or by its name."""
-    models = {thing.name for thing in reading.facts.list_things(Kind.MODULE)}
+    models = {one.name for one in reading.facts.list_program_objects(Kind.MODULE)}
     if call.where.function.rpartition(".")[0] in models:
         return False
     if name_last(call.name).startswith("DataCollator") or call.where.loops:
@@ -227,7 +231,7 @@ def _pads_to_longest(call: Call) -> bool:
     values = [word.value for word in call.node.keywords if word.arg == "padding"]
     if not any(isinstance(value, ast.Constant) and value.value in (True, "longest") for value in values):
         return False
-    names = (thing.name for thing in call.receiver)
+    names = (one.name for one in call.receiver)
     return "tokenizer" in name_last(call.name).lower() or any("Tokenizer" in name for name in names)
 
 
@@ -259,21 +263,21 @@ def _is_rest(node: ast.BinOp) -> bool:
     )
 
 
-def find_short_slices(reading: Reading) -> Iterator[Finding]:
+def iter_short_slices(reading: Reading) -> Iterator[Finding]:
     """B010: batches are slices, of which the last is short."""
     loops = {loop.node for call in (*reading.module_calls, *_list_port_calls(reading)) for loop in call.where.loops}
     trains = bool(reading.backward_calls or reading.ports)
     for node, file in reading.files_of_loops.items():
         yields = node not in loops and trains and any(isinstance(part, ast.Yield) for part in list_nodes(node))
         if isinstance(node, (ast.For, ast.While)) and (node in loops or yields):
-            for part in (*_list_slices(node), *_list_splits(node)):
+            for part in (*_iter_slices(node), *_iter_splits(node)):
                 place = Place(file, part.lineno, part.col_offset + 1)
                 yield reading.report(
                     "B010", place, remedy="leave the rest out, or give the data to a loader that pads it"
                 )
 
 
-def _list_splits(loop: Union[ast.For, ast.While]) -> Iterator[ast.Call]:
+def _iter_splits(loop: Union[ast.For, ast.While]) -> Iterator[ast.Call]:
     """List where a loop goes through a tensor's parts of one length."""
     for part in list_nodes(loop.iter) if isinstance(loop, ast.For) else ():
         if isinstance(part, ast.Call) and part.args and name_last(write_dotted(part.func)) in _SPLITTING:
@@ -303,7 +307,7 @@ def _find_stride(loop: Union[ast.For, ast.While]) -> Tuple[str, Optional[ast.exp
     return ("", None) if is_cut else (write_dotted(loop.target), head.args[2])
 
 
-def _list_slices(loop: Union[ast.For, ast.While]) -> Iterator[ast.Subscript]:
+def _iter_slices(loop: Union[ast.For, ast.While]) -> Iterator[ast.Subscript]:
     """List the slices from a loop's variable on that are as long as its strides."""
     name, stride = _find_stride(loop)
     parts = (part for statement in loop.body for part in list_nodes(statement)) if stride is not None else ()

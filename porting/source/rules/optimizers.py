@@ -1,4 +1,4 @@
-"""Optimizers and schedules: which ones the device has, which one it was given, and what it hears of learning rates."""
+"""Judge optimizers and schedules by what the device has, what it was given, and what it hears of rates."""
 
 from __future__ import annotations
 
@@ -7,75 +7,79 @@ import re
 from typing import Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 from porting.diagnostics import Finding, Place
-from porting.source.facts import Call, Kind, LoopKind, Thing, Where
+from porting.source.facts import Call, Kind, LoopKind, ProgramObject, Where
 from porting.source.files import list_nodes
 from porting.source.rules.guards import are_exclusive
 from porting.source.rules.names import name_last, name_unsupported_optimizer, write_dotted
+from porting.source.rules.program_objects import collect_modules, share_module, tell_guess
 from porting.source.rules.reading import Reading
 from porting.source.rules.scope import Programs, rule
-from porting.source.rules.things import list_modules, share_module, tell_guess
 
 __all__ = [
-    "find_accumulation",
-    "find_foreign_tensors",
-    "find_lengths_in_schedules",
-    "find_rates_set_by_hand",
-    "find_several_optimizers",
-    "find_silent_schedules",
-    "find_unsupported_optimizers",
-    "find_unsupported_settings",
-    "find_withheld_optimizers",
+    "iter_accumulation",
+    "iter_foreign_tensors",
+    "iter_lengths_in_schedules",
+    "iter_rates_set_by_hand",
+    "iter_several_optimizers",
+    "iter_silent_schedules",
+    "iter_unsupported_optimizers",
+    "iter_unsupported_settings",
+    "iter_withheld_optimizers",
 ]
 
 _REFUSED = ("amsgrad", "maximize")
 
 
 @rule(in_host_loops=False)
-def find_unsupported_optimizers(reading: Reading) -> Iterator[Finding]:
+def iter_unsupported_optimizers(reading: Reading) -> Iterator[Finding]:
     """O001: the device has no such optimizer."""
-    for thing in _list_optimizers(reading):
-        name = name_unsupported_optimizer(thing.name)
-        if name and thing.place is not None:
+    for program_object in _list_optimizers(reading):
+        name = name_unsupported_optimizer(program_object.name)
+        if name and program_object.place is not None:
             fault = f"`{name}` has no counterpart on the device" if reading.is_ported else ""
             note = "" if reading.is_ported else f"the device has no `{name}`"
-            yield reading.report("O001", thing.place, fault=fault, note=note)
+            yield reading.report("O001", program_object.place, fault=fault, note=note)
 
 
 @rule(in_host_loops=False)
-def find_unsupported_settings(reading: Reading) -> Iterator[Finding]:
+def iter_unsupported_settings(reading: Reading) -> Iterator[Finding]:
     """O002: the device's optimizer lacks a setting."""
-    for thing in _list_optimizers(reading):
-        words = thing.call.node.keywords if thing.call is not None else []
+    for program_object in _list_optimizers(reading):
+        words = program_object.call.node.keywords if program_object.call is not None else []
         for word in words:
             is_set = isinstance(word.value, ast.Constant) and bool(word.value.value)
-            if word.arg in _REFUSED and is_set and thing.place is not None:
-                yield reading.report("O002", thing.place, note=f"the device's optimizers have no `{word.arg}`")
+            if word.arg in _REFUSED and is_set and program_object.place is not None:
+                yield reading.report("O002", program_object.place, note=f"the device's optimizers have no `{word.arg}`")
 
 
-def _list_optimizers(reading: Reading) -> List[Thing]:
-    made = reading.facts.list_things(Kind.OPTIMIZER)
-    return list({thing.place: thing for thing in made}.values())
+def _list_optimizers(reading: Reading) -> List[ProgramObject]:
+    made = reading.facts.list_program_objects(Kind.OPTIMIZER)
+    return list({one.place: one for one in made}.values())
 
 
 @rule(in_host_loops=False)
-def find_foreign_tensors(reading: Reading) -> Iterator[Finding]:
+def iter_foreign_tensors(reading: Reading) -> Iterator[Finding]:
     """O003: an optimizer changes a tensor that is no parameter of a model."""
-    kept = {thing for one in reading.facts.statements if _is_attribute(one.node) for thing in one.things}
-    for thing in _list_optimizers(reading):
-        given = thing.call.arguments[:1] or [thing.call.keywords.get("params", ())] if thing.call is not None else []
-        for part in (part for things in given for part in things):
+    kept = {each for one in reading.facts.statements if _is_attribute(one.node) for each in one.objects}
+    for program_object in _list_optimizers(reading):
+        given = (
+            program_object.call.arguments[:1] or [program_object.call.keywords.get("params", ())]
+            if program_object.call is not None
+            else []
+        )
+        for part in (part for objects in given for part in objects):
             is_own = part.kind is Kind.PARAMETERS or part.name.endswith(".Parameter") and part in kept
             is_own = is_own or any(made.kind in (Kind.MODULE, Kind.PARAMETERS) for made in reading.go_through(part))
-            if part.kind in (Kind.TENSOR, Kind.BATCH) and not is_own and _is_trained(reading, part, thing):
-                if thing.place is not None:
-                    yield reading.report("O003", thing.place, note=f"the tensor is made at {part.place}")
+            if part.kind in (Kind.TENSOR, Kind.BATCH) and not is_own and _is_trained(reading, part, program_object):
+                if program_object.place is not None:
+                    yield reading.report("O003", program_object.place, note=f"the tensor is made at {part.place}")
 
 
-def _is_trained(reading: Reading, part: Thing, optimizer: Thing) -> bool:
+def _is_trained(reading: Reading, part: ProgramObject, optimizer: ProgramObject) -> bool:
     """Tell whether a tensor is made here and trained: beside a port, an optimizer may keep a schedule alone."""
     calls = (call for call in reading.facts.calls if call is not optimizer.call)
     is_given = any(part in call.given for call in calls)
-    is_used = is_given or reading.is_made_of(reading.facts.list_things(Kind.LOSS), [part])
+    is_used = is_given or reading.is_made_of(reading.facts.list_program_objects(Kind.LOSS), [part])
     return part.call is not None and (is_used or not reading.is_ported)
 
 
@@ -88,13 +92,17 @@ def _is_attribute(node: ast.AST) -> bool:
 
 
 @rule(Programs.PORTED, in_host_loops=False)
-def find_withheld_optimizers(reading: Reading) -> Iterator[Finding]:
+def iter_withheld_optimizers(reading: Reading) -> Iterator[Finding]:
     """O012: the optimizer that the program configures is not the one that the port was given."""
     given = {part for port in reading.ports for part in reading.go_through(port) if part.kind is Kind.OPTIMIZER}
     for call in reading.facts.list_methods("setOptimizer"):
-        given.update(thing for argument in call.arguments for thing in argument)
-    places = {thing.place for thing in given if thing.place is not None}
-    others = [one for one in reading.facts.list_things(Kind.OPTIMIZER) if not {one} & given and one.place not in places]
+        given.update(one for argument in call.arguments for one in argument)
+    places = {one.place for one in given if one.place is not None}
+    others = [
+        one
+        for one in reading.facts.list_program_objects(Kind.OPTIMIZER)
+        if not {one} & given and one.place not in places
+    ]
     for port in reading.training_ports:
         has_own = any(part.kind is Kind.OPTIMIZER for part in port.parts)
         for optimizer in others:
@@ -105,19 +113,19 @@ def find_withheld_optimizers(reading: Reading) -> Iterator[Finding]:
                 break
 
 
-def _is_used(reading: Reading, optimizer: Thing, *, beside: Thing) -> bool:
+def _is_used(reading: Reading, optimizer: ProgramObject, *, beside: ProgramObject) -> bool:
     """Tell whether an optimizer is used; one that is made after a port for more than the state of the port's own."""
-    makers = [thing.call.order for thing in (beside, optimizer) if thing.call is not None]
+    makers = [one.call.order for one in (beside, optimizer) if one.call is not None]
     passing = ("state_dict", "load_state_dict") if makers == sorted(makers) else ()
     calls = (call for call in reading.facts.calls if not call.is_method(*passing))
-    return any(optimizer in things for call in calls for things in (call.receiver, *call.arguments))
+    return any(optimizer in objects for call in calls for objects in (call.receiver, *call.arguments))
 
 
-def _is_configured(reading: Reading, port: Thing, optimizer: Thing) -> bool:
+def _is_configured(reading: Reading, port: ProgramObject, optimizer: ProgramObject) -> bool:
     """Tell whether an optimizer is for what a port trains."""
     if port.call is None or optimizer.call is None or reading.is_excluded(optimizer.call.where):
         return False
-    is_unknown = not list_modules([port]) and not list_modules([optimizer])
+    is_unknown = not collect_modules([port]) and not collect_modules([optimizer])
     # of a model that nothing is known of there is only one
     is_for_port = port in reading.go_through(optimizer) or is_unknown or share_module([port], [optimizer])
     return is_for_port and reading.may_meet(port.call.where, optimizer.call.where)
@@ -127,17 +135,17 @@ def _is_configured(reading: Reading, port: Thing, optimizer: Thing) -> bool:
 
 
 @rule(Programs.PLAIN)
-def find_several_optimizers(reading: Reading) -> Iterator[Finding]:
+def iter_several_optimizers(reading: Reading) -> Iterator[Finding]:
     """O014: a second optimizer is stepped beside the first."""
     seen: Set[Optional[Place]] = set()
-    configured = list(_find_configured(reading))
-    for optimizer in (*_find_of_layers(reading), *configured):
+    configured = list(_iter_configured(reading))
+    for optimizer in (*_iter_of_layers(reading), *configured):
         seen.add(optimizer.place)
     steps: Dict[Optional[Place], Set[Call]] = {}
     for call in reading.facts.list_methods("step"):
-        for place in _list_stepped(call):
+        for place in _collect_stepped(call):
             steps.setdefault(place, set()).add(call)
-    firsts: List[Thing] = []
+    firsts: List[ProgramObject] = []
     for optimizer in _list_optimizers(reading):
         if configured and optimizer.call is None:
             # what `self.optimizers()` gives are those that were configured
@@ -150,25 +158,25 @@ def find_several_optimizers(reading: Reading) -> Iterator[Finding]:
             yield reading.report("O014", place)
 
 
-def _find_configured(reading: Reading) -> Iterator[Thing]:
-    """Find the optimizers beside the first that a Lightning module configures."""
-    first: Dict[str, Thing] = {}
+def _iter_configured(reading: Reading) -> Iterator[ProgramObject]:
+    """Yield the optimizers beside the first that a Lightning module configures."""
+    first: Dict[str, ProgramObject] = {}
     for optimizer in _list_optimizers(reading):
         function = optimizer.call.where.function if optimizer.call is not None else ""
         if name_last(function) == "configure_optimizers":
             other = first.setdefault(function, optimizer)
-            guards = [thing.call.where.guards for thing in (other, optimizer) if thing.call is not None]
+            guards = [one.call.where.guards for one in (other, optimizer) if one.call is not None]
             if other is not optimizer and not are_exclusive(*guards):
                 yield optimizer
 
 
-def _list_stepped(call: Call) -> Set[Optional[Place]]:
-    """List the places where the optimizers are made that a call may step."""
-    things = (*call.receiver, *(thing for argument in call.arguments for thing in argument))
-    return {thing.place for thing in things if thing.kind is Kind.OPTIMIZER}
+def _collect_stepped(call: Call) -> Set[Optional[Place]]:
+    """Collect the places where the optimizers are made that a call may step."""
+    objects = (*call.receiver, *(one for argument in call.arguments for one in argument))
+    return {one.place for one in objects if one.kind is Kind.OPTIMIZER}
 
 
-def _are_both_stepped(one: Thing, other: Thing, steps: Dict[Optional[Place], Set[Call]]) -> bool:
+def _are_both_stepped(one: ProgramObject, other: ProgramObject, steps: Dict[Optional[Place], Set[Call]]) -> bool:
     """Tell whether each of two optimizers is stepped by a call that does not step the other, in one training."""
     of_one, of_other = steps.get(one.place, set()), steps.get(other.place, set())
     if not any(_are_of_one_training(a.where, b.where) for a in of_one - of_other for b in of_other - of_one):
@@ -188,10 +196,10 @@ def _are_of_one_training(one: Where, other: Where) -> bool:
     return one.function.rpartition(".")[0] == other.function.rpartition(".")[0]
 
 
-def _find_of_layers(reading: Reading) -> Iterator[Thing]:
-    """Find optimizers that modules make for themselves, one for each layer."""
-    names = {thing.name for thing in reading.facts.list_things(Kind.MODULE)}
-    made: Dict[str, List[Thing]] = {}
+def _iter_of_layers(reading: Reading) -> Iterator[ProgramObject]:
+    """Yield optimizers that modules make for themselves, one for each layer."""
+    names = {one.name for one in reading.facts.list_program_objects(Kind.MODULE)}
+    made: Dict[str, List[ProgramObject]] = {}
     for optimizer in _list_optimizers(reading):
         made.setdefault(optimizer.call.where.function if optimizer.call is not None else "", []).append(optimizer)
     for function, optimizers in made.items():
@@ -200,7 +208,7 @@ def _find_of_layers(reading: Reading) -> Iterator[Thing]:
             yield optimizers[0]
 
 
-def _has_own_weights(optimizer: Thing) -> bool:
+def _has_own_weights(optimizer: ProgramObject) -> bool:
     arguments = optimizer.call.node.args[:1] if optimizer.call is not None else []
     return any(write_dotted(argument) == "self.parameters" for argument in arguments)
 
@@ -209,7 +217,7 @@ def _has_own_weights(optimizer: Thing) -> bool:
 
 
 @rule(in_host_loops=False)
-def find_accumulation(reading: Reading) -> Iterator[Finding]:
+def iter_accumulation(reading: Reading) -> Iterator[Finding]:
     """O011: several backward passes make one step, by an `if` around the step or a loop around the passes."""
     passes = reading.port_calls if reading.is_ported else reading.backward_calls
     steps = reading.optimizer_steps
@@ -219,7 +227,7 @@ def find_accumulation(reading: Reading) -> Iterator[Finding]:
         for place in _locate_accumulation(reading, step, passes, looped):
             places.setdefault(place)
     for call in reading.facts.list_methods("accumulate"):
-        if any(thing.name.startswith("accelerate.") for thing in call.receiver):
+        if any(one.name.startswith("accelerate.") for one in call.receiver):
             places.setdefault(call.place)
     for place in places:
         yield reading.report("O011", place)
@@ -285,7 +293,7 @@ _SCHEDULER_STEPS = ("step", "step_update", "step_epoch")
 
 
 @rule(in_host_loops=False)
-def find_silent_schedules(reading: Reading) -> Iterator[Finding]:
+def iter_silent_schedules(reading: Reading) -> Iterator[Finding]:
     """O013: the learning rate changes, and the device is not told."""
     if reading.is_ported and _tells_device(reading):
         return
@@ -294,12 +302,12 @@ def find_silent_schedules(reading: Reading) -> Iterator[Finding]:
         is_inner = call.where.in_forward or name_last(call.where.function) in _SCHEDULER_STEPS
         is_stepped = call.is_method(*_SCHEDULER_STEPS) and _is_scheduler(reading, call)
         if not is_inner and (is_stepped or _is_attached(call)):
-            schedulers = [thing for thing in call.receiver if thing.kind is Kind.SCHEDULER]
+            schedulers = [one for one in call.receiver if one.kind is Kind.SCHEDULER]
             yield reading.report("O013", call.place, guess=tell_guess(schedulers) if reading.is_ported else "")
 
 
 @rule(Programs.PLAIN)
-def find_rates_set_by_hand(reading: Reading) -> Iterator[Finding]:
+def iter_rates_set_by_hand(reading: Reading) -> Iterator[Finding]:
     """O013: a statement sets the learning rate."""
     for statement in reading.facts.statements:
         if _sets_rate(statement.node):
@@ -321,7 +329,7 @@ def _is_attached(call: Call) -> bool:
     """Tell whether Ignite's engine is given a scheduler, which it steps by itself."""
     attached = [*call.arguments[1:2]] if call.is_method("add_event_handler") else []
     attached += [call.keywords.get("lr_scheduler", ())] if call.name.startswith("ignite.") else []
-    return any(thing.kind is Kind.SCHEDULER for argument in attached for thing in argument)
+    return any(one.kind is Kind.SCHEDULER for argument in attached for one in argument)
 
 
 def _sets_rate(node: ast.AST) -> bool:
@@ -339,11 +347,11 @@ _LENGTH = re.compile(r"^\s*([\w.]+)\s*(?::[^=]*)?=(?!=)(.*)$")
 
 
 @rule(in_host_loops=False)
-def find_lengths_in_schedules(reading: Reading) -> Iterator[Finding]:
+def iter_lengths_in_schedules(reading: Reading) -> Iterator[Finding]:
     """B016: the number of a loader's batches goes into a schedule."""
     measured = [call for call in reading.facts.calls if call.name == "builtins.len" and call.arguments]
-    lengths = {call: [thing for thing in call.arguments[0] if thing.kind is Kind.LOADER] for call in measured}
-    schedulers = reading.facts.list_things(Kind.SCHEDULER)
+    lengths = {call: [one for one in call.arguments[0] if one.kind is Kind.LOADER] for call in measured}
+    schedulers = reading.facts.list_program_objects(Kind.SCHEDULER)
     makers = [one.call for one in schedulers if one.call is not None and one in one.call.result]
     # somebody is told a schedule's length, whoever it is
     words = (word for call in reading.facts.calls if any(lengths.values()) for word in call.node.keywords)

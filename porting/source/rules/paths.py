@@ -1,4 +1,7 @@
-"""Paths through a function: which names have a value where, under conditions that do not contradict each other."""
+"""Follow the paths through a function to the names that have a value on each.
+
+Conditions that contradict each other are on no path; the rules of executors ask it.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from typing import Dict, FrozenSet, Iterator, List, Set, Tuple
 from porting.source.files import list_nodes, list_statements
 from porting.source.rules.guards import mentions, normalise_guard
 
-__all__ = ["find_unbound_uses", "list_attributes_of_training"]
+__all__ = ["collect_attributes_of_training", "iter_unbound_uses"]
 
 _MOST_PATHS = 256
 _IPU = r"(^|_)ipus?($|_)"
@@ -19,19 +22,19 @@ _IPU = r"(^|_)ipus?($|_)"
 _State = Tuple[FrozenSet[Tuple[str, bool]], FrozenSet[str]]
 
 
-def find_unbound_uses(function: ast.FunctionDef) -> Iterator[ast.Name]:
-    """Find names that a path uses under a port's condition before any statement of the path has set them.
+def iter_unbound_uses(function: ast.FunctionDef) -> Iterator[ast.Name]:
+    """Yield names that a path uses under a port's condition before any statement of the path has set them.
 
     Only names count that the function sets somewhere under a condition. Loops and handlers are passed over.
     """
     given = {argument.arg for argument in (*function.args.args, *function.args.kwonlyargs)}
-    local = _list_set(function.body) - given
+    local = _collect_set(function.body) - given
     found: Dict[str, ast.Name] = {}
     _follow(function.body, [(frozenset(), frozenset())], local, found)
     yield from found.values()
 
 
-def _list_set(body: List[ast.stmt]) -> Set[str]:
+def _collect_set(body: List[ast.stmt]) -> Set[str]:
     return {
         part.id
         for statement in body
@@ -57,7 +60,7 @@ def _follow(
         if isinstance(statement, ast.With):
             states = _follow(statement.body, states, local, found, in_port)
             continue
-        names = frozenset(_list_set([statement]))
+        names = frozenset(_collect_set([statement]))
         states = [(facts, known | names) for facts, known in states]
     return states
 
@@ -91,17 +94,17 @@ def _note_uses(statement: ast.stmt, states: List[_State], local: Set[str], found
                 found.setdefault(part.id, part)
 
 
-def list_attributes_of_training(tree: ast.AST) -> Set[str]:
-    """List the attributes of `self` that are set under a condition that speaks of training, and nowhere else."""
-    everywhere = Counter(_list_own(tree))
+def collect_attributes_of_training(tree: ast.AST) -> Set[str]:
+    """Collect the attributes of `self` that are set under a condition that speaks of training, and nowhere else."""
+    everywhere = Counter(_iter_own(tree))
     inside: CounterOf[str] = Counter()
     for node in list_statements(tree):
         if isinstance(node, ast.If) and mentions((node.test,), r"(^|_)train(ing)?($|_)"):
-            inside.update(name for statement in node.body for name in _list_own(statement))
+            inside.update(name for statement in node.body for name in _iter_own(statement))
     return {name for name, number in inside.items() if everywhere[name] == number}
 
 
-def _list_own(tree: ast.AST) -> Iterator[str]:
+def _iter_own(tree: ast.AST) -> Iterator[str]:
     """List the attributes of `self` that are assigned to, once for each time."""
     for node in list_statements(tree):
         for target in node.targets if isinstance(node, ast.Assign) else ():

@@ -41,7 +41,9 @@ class Reach:
 
     @cached_property
     def _is_port_reached(self) -> bool:
-        return any(port.call is not None and port.call.where.programs for port in self._facts.list_things(Kind.PORT))
+        return any(
+            port.call is not None and port.call.where.programs for port in self._facts.list_program_objects(Kind.PORT)
+        )
 
     def _is_reached(self, fact: Union[Call, Statement]) -> bool:
         return bool(fact.where.programs) or fact.where.function.rpartition(".")[2] in self._handed_over

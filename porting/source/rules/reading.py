@@ -7,13 +7,19 @@ from functools import cached_property
 from typing import Dict, FrozenSet, Iterable, List, Optional, Sequence, Set, Tuple, Union
 
 from porting.diagnostics import CODES, Finding, Place, Severity
-from porting.source.facts import Call, Facts, Kind, Loop, LoopKind, Statement, Thing, Where
+from porting.source.facts import Call, Facts, Kind, Loop, LoopKind, ProgramObject, Statement, Where
 from porting.source.files import Unit, list_nodes, list_statements
-from porting.source.library import TENSOR_KINDS
 from porting.source.rules.guards import are_exclusive, excludes_ports
 from porting.source.rules.names import is_backward, is_for_ports
+from porting.source.rules.program_objects import (
+    collect_loss_parts,
+    collect_modules,
+    go_through_parts,
+    is_of_no_module,
+    make_guess,
+    share_module,
+)
 from porting.source.rules.reach import Reach, share_program
-from porting.source.rules.things import go_through_parts, is_of_no_module, list_modules, make_guess, share_module
 from porting.source.rules.wordings import read_wordings
 
 __all__ = ["Reading"]
@@ -32,7 +38,7 @@ class Reading:
         self.configurations = configurations
         self._units = {unit.file: unit for unit in units}
         self._nodes: Dict[ast.AST, FrozenSet[int]] = {}
-        self._parts: Dict[Thing, Tuple[Thing, ...]] = {}
+        self._parts: Dict[ProgramObject, Tuple[ProgramObject, ...]] = {}
         self.found: Dict[object, Tuple[Finding, ...]] = {}
         """What rules have found, by the rule."""
 
@@ -51,37 +57,37 @@ class Reading:
         return bool(self.host_ports)
 
     @cached_property
-    def host_ports(self) -> List[Thing]:
+    def host_ports(self) -> List[ProgramObject]:
         """The ports whose loss and optimizer are on the host."""
         return [port for port in self.ports if _is_host_loop(port)]
 
     @cached_property
-    def ports(self) -> List[Thing]:
+    def ports(self) -> List[ProgramObject]:
         """The ports that it makes."""
-        return self.facts.list_things(Kind.PORT)
+        return self.facts.list_program_objects(Kind.PORT)
 
     @cached_property
-    def training_ports(self) -> List[Thing]:
+    def training_ports(self) -> List[ProgramObject]:
         """The ports that train: not those for inference, nor what only makes one."""
         made = [port for port in self.ports if port.name.endswith(("trainingModel", "to_ipu"))]
         used = {
             part
             for call in self.facts.calls
             if not call.is_method("inference")
-            for thing in call.receiver
-            for part in (self.go_through(thing) if thing.kind is Kind.MODULE else (thing,))
+            for one in call.receiver
+            for part in (self.go_through(one) if one.kind is Kind.MODULE else (one,))
         }
         return [port for port in made if port.name.endswith("trainingModel") or port in used]
 
     @cached_property
-    def ported_modules(self) -> Set[Thing]:
+    def ported_modules(self) -> Set[ProgramObject]:
         """The modules that are in a port that trains."""
-        return list_modules(self.training_ports)
+        return collect_modules(self.training_ports)
 
     @cached_property
-    def trained_modules(self) -> Set[Thing]:
+    def trained_modules(self) -> Set[ProgramObject]:
         """The modules that an optimizer has; none where that is not known."""
-        optimizers = self.facts.list_things(Kind.OPTIMIZER)
+        optimizers = self.facts.list_program_objects(Kind.OPTIMIZER)
         return {part for optimizer in optimizers for part in self.go_through(optimizer) if part.kind is Kind.MODULE}
 
     @cached_property
@@ -112,35 +118,23 @@ class Reading:
         """What of it programs come to, and which files are for it."""
         return Reach(self.facts)
 
-    # ---------------------------------------------------------------- things
+    # ---------------------------------------------------------------- program objects
 
-    def go_through(self, thing: Thing) -> Tuple[Thing, ...]:
-        """List a thing and all that it is made of."""
-        if thing not in self._parts:
-            self._parts[thing] = tuple(go_through_parts((thing,)))
-        return self._parts[thing]
+    def go_through(self, program_object: ProgramObject) -> Tuple[ProgramObject, ...]:
+        """List a program object and all that it is made of."""
+        if program_object not in self._parts:
+            self._parts[program_object] = tuple(go_through_parts((program_object,)))
+        return self._parts[program_object]
 
-    def is_made_of(self, things: Iterable[Thing], wanted: Iterable[Thing]) -> bool:
-        """Tell whether one of the things is, or is made of, one of those wanted."""
+    def is_made_of(self, objects: Iterable[ProgramObject], wanted: Iterable[ProgramObject]) -> bool:
+        """Tell whether one of the objects is, or is made of, one of those wanted."""
         sought = set(wanted)
-        return any(part in sought for thing in things for part in self.go_through(thing))
+        return any(part in sought for one in objects for part in self.go_through(one))
 
     @cached_property
-    def loss_parts(self) -> Set[Thing]:
+    def loss_parts(self) -> Set[ProgramObject]:
         """The tensors that losses are computed of, beginning with a model's outputs."""
-        tensors = list(go_through_parts(tuple(self.facts.list_things(Kind.LOSS)), TENSOR_KINDS))
-        computed: Dict[Thing, List[Thing]] = {}
-        for thing in tensors:
-            for part in thing.parts:
-                computed.setdefault(part, []).append(thing)
-        found: Set[Thing] = set()
-        waiting = [thing for thing in tensors if thing.kind is Kind.OUTPUT]
-        while waiting:
-            thing = waiting.pop()
-            if thing not in found:
-                found.add(thing)
-                waiting.extend(computed.get(thing, ()))
-        return found
+        return collect_loss_parts(self.facts.list_program_objects(Kind.LOSS))
 
     # ---------------------------------------------------------------- where
 
@@ -159,7 +153,7 @@ class Reading:
         is_for_others = bool(where.ways) and all(excludes_ports(guards) for guards, _ in where.ways)
         return is_for_others or self._is_beside(self.ports, where)
 
-    def _is_beside(self, ports: List[Thing], where: Where) -> bool:
+    def _is_beside(self, ports: List[ProgramObject], where: Where) -> bool:
         makers = [port.call.where.guards for port in ports if port.call is not None]
         guards = where.guards
         if where.in_forward:
@@ -210,7 +204,7 @@ class Reading:
     def _calls_port(self, call: Call) -> bool:
         """Tell whether a port is called, or a module around one."""
         ports = set(self.training_ports)
-        wrapped = (part for thing in call.receiver if thing.kind is Kind.MODULE for part in self.go_through(thing))
+        wrapped = (part for one in call.receiver if one.kind is Kind.MODULE for part in self.go_through(one))
         return bool(ports & {*call.receiver, *wrapped})
 
     @cached_property
@@ -229,10 +223,10 @@ class Reading:
         """Tell whether one run of a program may come to both."""
         return share_program(one, other) and not are_exclusive(one.guards, other.guards)
 
-    def list_met(self, call: Call) -> List[Thing]:
+    def list_met(self, call: Call) -> List[ProgramObject]:
         """List what a call is on in some run: nothing that is made only where the call is not."""
-        made = ((thing, thing.call) for thing in call.receiver)
-        return [thing for thing, maker in made if maker is None or self.may_meet(maker.where, call.where)]
+        made = ((one, one.call) for one in call.receiver)
+        return [one for one, maker in made if maker is None or self.may_meet(maker.where, call.where)]
 
     @cached_property
     def _port_loops(self) -> Set[ast.AST]:
@@ -275,33 +269,34 @@ class Reading:
             return False
         if self._is_beside(self.training_ports, call.where):
             return False
-        things = (*call.receiver, *(thing for argument in call.arguments for thing in argument))
-        if self.is_made_of(things, self.training_ports):
+        objects = (*call.receiver, *(one for argument in call.arguments for one in argument))
+        if self.is_made_of(objects, self.training_ports):
             return True
         if any(map(is_of_no_module, call.receiver)):
             return False
         if self._is_of_another_optimizer(call):
             return False
-        modules = list_modules(things)
-        if modules and all(part.call is not None for part in modules) and not share_module(things, self.training_ports):
+        modules = collect_modules(objects)
+        are_known = bool(modules) and all(part.call is not None for part in modules)
+        if are_known and not share_module(objects, self.training_ports):
             return False
         loops = call.where.loops
         if loops and loops[-1].node in self._port_loops:
             return True
-        return not self.port_calls and self.is_made_of(things, self.ported_modules)
+        return not self.port_calls and self.is_made_of(objects, self.ported_modules)
 
     def _is_of_another_optimizer(self, call: Call) -> bool:
         """Tell whether an optimizer is called that no port has, of another model, though each port has one."""
-        optimizers = [thing for thing in call.receiver if thing.kind is Kind.OPTIMIZER and thing.call is not None]
+        optimizers = [one for one in call.receiver if one.kind is Kind.OPTIMIZER and one.call is not None]
         given = [{part for part in port.parts if part.kind is Kind.OPTIMIZER} for port in self.training_ports]
         is_other = bool(optimizers) and all(given) and not any(own & set(optimizers) for own in given)
         return is_other and not share_module(optimizers, self.training_ports)
 
     def may_be_bare(self, call: Call) -> bool:
         """Tell whether a call of the step may be one of the bare model, which on another way is in a port."""
-        things = (*call.receiver, *(thing for argument in call.arguments for thing in argument))
+        objects = (*call.receiver, *(one for argument in call.arguments for one in argument))
         called = (Kind.PORT, Kind.MODULE)
-        parts = go_through_parts(things, follow=lambda thing: () if thing.kind in called else thing.parts)
+        parts = go_through_parts(objects, follow=lambda one: () if one.kind in called else one.parts)
         return {part.kind for part in parts}.issuperset(called)
 
     def find_batch_loop(self, where: Where) -> Optional[Loop]:
@@ -309,7 +304,7 @@ class Reading:
         return next((loop for loop in reversed(where.loops) if self._goes_through_batches(loop)), None)
 
     def _goes_through_batches(self, loop: Loop) -> bool:
-        is_of_batches = loop.kind is LoopKind.BATCHES and (bool(loop.things) or _is_of_library(loop))
+        is_of_batches = loop.kind is LoopKind.BATCHES and (bool(loop.objects) or _is_of_library(loop))
         return loop.node in self._step_loops or is_of_batches
 
     @cached_property
@@ -320,7 +315,7 @@ class Reading:
         for call in self.facts.calls:
             is_call = call.is_on(Kind.MODULE, Kind.PORT) and not call.name.startswith(".") and not call.where.in_forward
             loop = call.where.loops[-1] if is_call and call.where.loops else None
-            is_over_layers = loop is not None and bool(set(loop.things) & set(call.receiver))
+            is_over_layers = loop is not None and bool(set(loop.objects) & set(call.receiver))
             if loop is not None and loop.kind is not LoopKind.EPOCHS and not is_over_layers:
                 innermost.append(loop)
         return {loop.node for loop in innermost}
@@ -395,6 +390,6 @@ def _is_of_library(loop: Loop) -> bool:
     return isinstance(loop.node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
 
 
-def _is_host_loop(port: Thing) -> bool:
+def _is_host_loop(port: ProgramObject) -> bool:
     keywords = port.call.node.keywords if port.call is not None else []
     return any(word.arg == "loop" and getattr(word.value, "value", None) == "host" for word in keywords)

@@ -1,4 +1,7 @@
-"""Scopes of rules: which programs a rule judges, and where in them; a rule says it once, and the runner applies it."""
+"""Say which programs a rule judges, and where in them.
+
+A rule says it once, and the runner applies it.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,10 @@ from enum import Enum
 from typing import Callable, Iterable, Iterator, Optional, Set, Tuple
 
 from porting.diagnostics import Finding
+from porting.source.rules.program_objects import make_guess
 from porting.source.rules.reading import Reading
-from porting.source.rules.things import make_guess
 
-__all__ = ["MAY_BE_BARE", "Programs", "Rule", "apply_rule", "list_lines", "rule"]
+__all__ = ["MAY_BE_BARE", "Programs", "Rule", "apply_rule", "collect_lines", "rule"]
 
 MAY_BE_BARE = "on another way to this line the model is not ported, and needs it"
 """What a finding of a step says that is one of a port's only on some ways."""
@@ -85,7 +88,7 @@ def _iter_in_scope(rule: Rule, reading: Reading) -> Iterator[Finding]:
             yield make_guess(told, "no program was found that comes here") if reading.is_missed(told.place) else told
 
 
-def list_lines(rules: Iterable[Rule], reading: Reading) -> Set[Tuple[str, int]]:
-    """List the lines of which some rules tell, each as a file and its number."""
+def collect_lines(rules: Iterable[Rule], reading: Reading) -> Set[Tuple[str, int]]:
+    """Collect the lines of which some rules tell, each as a file and its number."""
     places = (finding.place for one in rules for finding in apply_rule(one, reading))
     return {(place.file, place.line) for place in places if place is not None}

@@ -1,4 +1,4 @@
-"""Imports, options and settings: what is asked for and not there, or there and not applied."""
+"""Judge imports, options and settings that are asked for and not there, or there and not applied."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from porting.source.rules.reading import Reading
 from porting.source.rules.scope import Programs, rule
 
 __all__ = [
-    "find_lonely_options",
-    "find_swallowed_imports",
-    "find_unapplied_precision",
-    "find_unguarded_imports",
-    "find_unknown_settings",
+    "iter_lonely_options",
+    "iter_swallowed_imports",
+    "iter_unapplied_precision",
+    "iter_unguarded_imports",
+    "iter_unknown_settings",
 ]
 
 _VENDORS = ("poptorch", "popdist")
@@ -31,7 +31,7 @@ def _list_vendor_imports(reading: Reading) -> List[Import]:
 
 
 @rule(Programs.PORTED)
-def find_unguarded_imports(reading: Reading) -> Iterator[Finding]:
+def iter_unguarded_imports(reading: Reading) -> Iterator[Finding]:
     """D010: PopTorch is imported always, in a program that also runs without it."""
     ports = [port for port in reading.ports if port.call is not None]
     if not ports or not all(port.call is not None and requires_port(port.call.where.guards) for port in ports):
@@ -53,7 +53,7 @@ def _walk_all(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
     return (part for node in nodes for part in list_nodes(node))
 
 
-def find_swallowed_imports(reading: Reading) -> Iterator[Finding]:
+def iter_swallowed_imports(reading: Reading) -> Iterator[Finding]:
     """D011: the handler of a failed import does nothing, and the name is used."""
     seen: Set[Place] = set()
     for one in _list_vendor_imports(reading):
@@ -95,7 +95,7 @@ def _is_used(tree: Optional[ast.AST], within: ast.AST, one: Import) -> bool:
 _CONFIGURED = re.compile(r"popdist\.poptorch\.Options|\.configureProcessId|\.disable|\.setExecutionStrategyX")
 
 
-def find_lonely_options(reading: Reading) -> Iterator[Finding]:
+def iter_lonely_options(reading: Reading) -> Iterator[Finding]:
     """D017: several instances train, each with options of its own."""
     joins = [call for call in reading.facts.calls if joins_processes(call)]
     joined = {call.place.file for call in joins}
@@ -118,7 +118,7 @@ _PRECISION = r"^(--)?(precision|amp|fp16|half|bf16|use_amp|mixed_precision|dtype
 
 
 @rule(Programs.PORTED, in_host_loops=False)
-def find_unapplied_precision(reading: Reading) -> Iterator[Finding]:
+def iter_unapplied_precision(reading: Reading) -> Iterator[Finding]:
     """P012: the program has a setting for the precision that its port does not know."""
     if _applies_precision(reading) or not _asks_for_precision(reading):
         return
@@ -182,7 +182,7 @@ _OF_PORTS = re.compile(r"replica|(^|_)ipus?($|_)|instance|device_iter|accum|pipe
 
 
 @rule(Programs.PORTED)
-def find_unknown_settings(reading: Reading) -> Iterator[Finding]:
+def iter_unknown_settings(reading: Reading) -> Iterator[Finding]:
     """P014: what only a port needs is read from a setting that nothing in the program defines."""
     if not reading.ports or _has_settings_elsewhere(reading):
         return
@@ -191,7 +191,7 @@ def find_unknown_settings(reading: Reading) -> Iterator[Finding]:
     files = dict.fromkeys(one.where.file for one in _list_vendor_imports(reading))
     for file in files:
         tree = reading.parse(file)
-        for node in _list_settings(tree) if tree is not None else ():
+        for node in _iter_settings(tree) if tree is not None else ():
             if not any(_defines(line, node.attr) or _reads_elsewhere(line, node, known) for line in text):
                 place = Place(file, node.lineno, node.col_offset + 1)
                 yield reading.report("P014", place, note=f"nothing in the program defines `{node.attr}`")
@@ -218,7 +218,7 @@ def _reads_elsewhere(line: str, node: ast.Attribute, known: Set[str]) -> bool:
 _SETTINGS = re.compile(r"(^|\.)_?(args?|opt|config|cfg|conf|flags|settings|hparams|params)($|\.)", re.IGNORECASE)
 
 
-def _list_settings(tree: ast.AST) -> Iterator[ast.Attribute]:
+def _iter_settings(tree: ast.AST) -> Iterator[ast.Attribute]:
     called = {part.func for part in list_nodes(tree) if isinstance(part, ast.Call)}
     for part in list_nodes(tree):
         is_read = isinstance(part, ast.Attribute) and isinstance(part.ctx, ast.Load) and part not in called

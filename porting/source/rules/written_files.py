@@ -1,4 +1,7 @@
-"""Files that a training writes: checkpoints of what cannot be kept, and files that every process writes."""
+"""Judge the files that a training writes.
+
+A checkpoint may hold what cannot be kept, and several processes may write the same file.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +12,18 @@ from typing import Iterator, List, Optional, Sequence, Set
 from porting.diagnostics import Finding
 from porting.source.facts import Call, Kind
 from porting.source.files import list_nodes, list_statements
-from porting.source.rules.guards import is_of_one_rank, list_words, mentions
+from porting.source.rules.guards import is_of_one_rank, iter_words, mentions
 from porting.source.rules.names import joins_processes, name_last, write_dotted
 from porting.source.rules.reading import Reading
 
-__all__ = ["find_pickled_models", "find_shared_files"]
+__all__ = ["iter_pickled_models", "iter_shared_files"]
 
 
-def find_pickled_models(reading: Reading) -> Iterator[Finding]:
+def iter_pickled_models(reading: Reading) -> Iterator[Finding]:
     """K005 and K006: a checkpoint holds the model itself, or the port."""
     for call in reading.facts.calls:
         if name_last(call.name) == "save" and call.name.startswith("torch.") and call.arguments:
-            kinds = {thing.kind for thing in call.arguments[0]}
+            kinds = {one.kind for one in call.arguments[0]}
             if Kind.PORT in kinds:
                 yield reading.report("K006", call.place)
             elif Kind.MODULE in kinds:
@@ -35,7 +38,7 @@ _LOG_FILES = re.compile(
 _OWN_NAME = r"rank|instance|process|worker|node|host|pid|replica"
 
 
-def find_shared_files(reading: Reading) -> Iterator[Finding]:
+def iter_shared_files(reading: Reading) -> Iterator[Finding]:
     """K007: each of several processes writes the same file."""
     calls = reading.facts.calls
     joins = [call for call in calls if joins_processes(call)]
@@ -70,7 +73,7 @@ def _is_mode(node: ast.expr) -> bool:
 
 def _is_own(reading: Reading, call: Call) -> bool:
     """Tell whether the file's name says which process writes it, by itself or by a variable that goes into it."""
-    values = _list_values(reading.parse(call.place.file), set(list_words(call.node)))
+    values = _list_values(reading.parse(call.place.file), set(iter_words(call.node)))
     return any(map(_names_process, (call.node, *values)))
 
 
@@ -95,7 +98,7 @@ def _list_values(tree: Optional[ast.AST], names: Set[str]) -> List[ast.AST]:
             if names & {getattr(target, "id", ""), getattr(target, "attr", "")} - {""}:
                 values.append(node.value)
                 returned = _list_returned(tree, node.value, number)
-                read = {name for value in returned for name in list_words(value)}
+                read = {name for value in returned for name in iter_words(value)}
                 values += [*returned, *(one.value for one in assigned if getattr(one.targets[0], "id", "") in read)]
     return values
 

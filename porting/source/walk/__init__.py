@@ -1,4 +1,7 @@
-"""The walk through a program: an abstract interpretation of its source, which makes facts and runs nothing."""
+"""This package walks through a program, and runs nothing of it.
+
+The walk is an abstract interpretation of the source, which makes the facts that rules read.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Branches: each is walked from the same start, and afterwards a cell may be what any of them left in it."""
+"""Walk each branch from the same start, and join what they have left.
+
+Afterwards a variable may be what any of them left in it.
+"""
 
 from __future__ import annotations
 

@@ -1,17 +1,20 @@
-"""Calls: what is called, on what, with what; each is a fact, and what it returns is worked out by what is called."""
+"""Work out what is called, on what and with what, and make a fact of each call.
+
+What a call returns is worked out by what is called.
+"""
 
 from __future__ import annotations
 
 import ast
 from typing import List, Tuple
 
-from porting.source.facts import Call, Kind, Thing, Things
+from porting.source.facts import Call, Kind, ProgramObject, ProgramObjects
 from porting.source.library import (
     NAMES,
     TENSOR_KINDS,
     find_asking,
-    find_result_kinds,
     is_known_library,
+    list_result_kinds,
 )
 from porting.source.walk.attributes import bind_function, find_in_class, read_attribute
 from porting.source.walk.functions import Arguments, call_function, call_method_of, find_instance, instantiate_class
@@ -33,7 +36,7 @@ from porting.source.walk.values import (
     Partial,
     Value,
     join,
-    list_things,
+    list_program_objects,
 )
 from porting.source.walk.walk import Walk
 
@@ -67,7 +70,12 @@ def is_known(callee: Value) -> bool:
 
 
 def _is_guessed(item: Item) -> bool:
-    return isinstance(item, Object) and item.thing is not None and item.thing.call is None and item.definition is None
+    return (
+        isinstance(item, Object)
+        and item.program_object is not None
+        and item.program_object.call is None
+        and item.definition is None
+    )
 
 
 _MOST_CLASSES = 2
@@ -144,19 +152,19 @@ def _spread_keywords(walk: Walk, value: Value, arguments: Arguments, node: ast.A
 def call_value(walk: Walk, callee: Value, arguments: Arguments, node: ast.Call, *, receiver: Value = UNKNOWN) -> Value:
     """Record a call of any of these values and say what it may return."""
     names = [name for name in map(_name_item, callee) if name] or [_name_by_source(node.func)]
-    callables = tuple([thing for item in callee for thing in _list_receivers(item)])
+    callables = tuple([one for item in callee for one in _list_receivers(item)])
     described = [_describe_argument(walk, value, node) for value in arguments.values]
     call = walk.record_call(
         node,
         name=names[0],
-        receiver=callables or list_things(receiver),
-        arguments=(*described, list_things(arguments.rest)) if arguments.rest else tuple(described),
+        receiver=callables or list_program_objects(receiver),
+        arguments=(*described, list_program_objects(arguments.rest)) if arguments.rest else tuple(described),
         keywords={name: _describe_argument(walk, value, node) for name, value in arguments.keywords.items()},
     )
     for name in filter(find_asking, names):
         ask_call(walk, name, receiver, arguments, node)
     result = join(*[_call_item(walk, item, arguments, node, call) for item in callee])
-    walk.recorder.add_results(call, list_things(result))
+    walk.collector.add_results(call, list_program_objects(result))
     return result
 
 
@@ -172,38 +180,42 @@ def _name_item(item: Item) -> str:
     if isinstance(item, (External, Class)):
         return item.name
     if isinstance(item, Object):
-        return item.thing.name if item.thing is not None else getattr(item.definition, "name", "")
+        return item.program_object.name if item.program_object is not None else getattr(item.definition, "name", "")
     if isinstance(item, Bound):
         return f".{item.name}"
     return _name_item(item.function[0]) if isinstance(item, Partial) and item.function else ""
 
 
-def _list_receivers(item: Item) -> Things:
-    """List the things that are called, or whose method is."""
-    if isinstance(item, Object) and item.thing is not None:
-        return (item.thing,)
+def _list_receivers(item: Item) -> ProgramObjects:
+    """List the objects that are called, or whose method is."""
+    if isinstance(item, Object) and item.program_object is not None:
+        return (item.program_object,)
     if isinstance(item, Bound):
-        return list_things(item.receiver)
+        return list_program_objects(item.receiver)
     if isinstance(item, Function) and item.receiver:
-        return tuple(part.thing for part in item.receiver if isinstance(part, Object) and part.thing is not None)
+        return tuple(
+            part.program_object
+            for part in item.receiver
+            if isinstance(part, Object) and part.program_object is not None
+        )
     return ()
 
 
-def _describe_argument(walk: Walk, value: Value, node: ast.Call) -> Things:
-    """List the things of an argument; a function that returns a loss is a criterion."""
-    things = list_things(value)
+def _describe_argument(walk: Walk, value: Value, node: ast.Call) -> ProgramObjects:
+    """List the objects of an argument; a function that returns a loss is a criterion."""
+    objects = list_program_objects(value)
     for item in value:
         if isinstance(item, Partial):
-            things += _describe_argument(walk, item.function, node)
-        elif isinstance(item, External) and find_result_kinds(item.name)[:1] == (Kind.LOSS,):
-            things += (_make_criterion(walk, item.name, node),)
+            objects += _describe_argument(walk, item.function, node)
+        elif isinstance(item, External) and list_result_kinds(item.name)[:1] == (Kind.LOSS,):
+            objects += (_make_criterion(walk, item.name, node),)
         elif isinstance(item, Function) and is_loss_name(getattr(item.node, "name", "")):
-            things += (_make_criterion(walk, item.name, node),)
-    return things
+            objects += (_make_criterion(walk, item.name, node),)
+    return objects
 
 
-def _make_criterion(walk: Walk, name: str, node: ast.Call) -> Thing:
-    return walk.recorder.make_thing(("criterion", name), Kind.CRITERION, name=name, place=walk.place_of(node))
+def _make_criterion(walk: Walk, name: str, node: ast.Call) -> ProgramObject:
+    return walk.collector.make_object(("criterion", name), Kind.CRITERION, name=name, place=walk.place_of(node))
 
 
 def _call_item(walk: Walk, item: Item, arguments: Arguments, node: ast.Call, call: Call) -> Value:
@@ -228,48 +240,56 @@ def _call_item(walk: Walk, item: Item, arguments: Arguments, node: ast.Call, cal
 def _call_own(walk: Walk, function: Function, arguments: Arguments, node: ast.Call, call: Call) -> Value:
     """Call a function of the program's; one that makes a number of outputs makes it here, in the eyes of a reader."""
     if _is_forward(function):
-        receivers = [item for item in function.receiver or () if isinstance(item, Object) and item.thing]
+        receivers = [item for item in function.receiver or () if isinstance(item, Object) and item.program_object]
         return join(*[call_module(walk, item, arguments, node, call) for item in receivers])
     result = call_function(walk, function, arguments, node)
     if walk.in_forward:
         return result
-    things = list_things(result)
-    derived = tuple(thing for thing in things if walk.recorder.is_derived(thing) or thing.kind is Kind.LOSS)
-    is_one_tensor = len(result) == len(things) == len(derived) and bool(things) and all(map(_is_thing, result))
+    objects = list_program_objects(result)
+    derived = tuple(one for one in objects if walk.collector.is_derived(one) or one.kind is Kind.LOSS)
+    is_one_tensor = (
+        len(result) == len(objects) == len(derived) and bool(objects) and all(map(_is_program_object, result))
+    )
     if not is_one_tensor:
         return result
     made = walk.derive(node, derived, name=function.name, call=call)
-    if is_loss_name(getattr(function.node, "name", "")) and made.thing is not None:
-        walk.recorder.mark_loss(made.thing)
+    if is_loss_name(getattr(function.node, "name", "")) and made.program_object is not None:
+        walk.collector.mark_loss(made.program_object)
     return (made,)
 
 
-def _is_thing(item: Item) -> bool:
-    return isinstance(item, Object) and item.thing is not None
+def _is_program_object(item: Item) -> bool:
+    return isinstance(item, Object) and item.program_object is not None
 
 
 def _is_forward(function: Function) -> bool:
     receivers = function.receiver or ()
-    is_module = any(isinstance(item, Object) and item.thing and item.thing.kind in _CALLED for item in receivers)
+    is_module = any(
+        isinstance(item, Object) and item.program_object and item.program_object.kind in _CALLED for item in receivers
+    )
     return is_module and getattr(function.node, "name", "") == "forward"
 
 
 def _call_object(walk: Walk, item: Object, arguments: Arguments, node: ast.Call, call: Call) -> Value:
-    if item.thing is not None and item.thing.kind in _CALLED:
+    if item.program_object is not None and item.program_object.kind in _CALLED:
         return call_module(walk, item, arguments, node, call)
     returned = call_method_of(walk, item, "__call__", arguments, node)
     if returned is not None:
         return returned
-    given = [thing for value in arguments.values for thing in list_things(value)]
-    if item.thing is not None and _is_strange(item.thing) and any(thing.kind in TENSOR_KINDS for thing in given):
+    given = [one for value in arguments.values for one in list_program_objects(value)]
+    if (
+        item.program_object is not None
+        and _is_strange(item.program_object)
+        and any(one.kind in TENSOR_KINDS for one in given)
+    ):
         # a class that cannot be read, whose instance computes something of tensors
-        walk.recorder.become(item.thing, Kind.MODULE)
-        return call_module(walk, item, arguments, node, call) if item.thing.kind in _CALLED else UNKNOWN
+        walk.collector.become(item.program_object, Kind.MODULE)
+        return call_module(walk, item, arguments, node, call) if item.program_object.kind in _CALLED else UNKNOWN
     return UNKNOWN
 
 
-def _is_strange(thing: Thing) -> bool:
-    return thing.kind is Kind.OTHER and not is_known_library(thing.name)
+def _is_strange(program_object: ProgramObject) -> bool:
+    return program_object.kind is Kind.OTHER and not is_known_library(program_object.name)
 
 
 def _call_bound(walk: Walk, item: Bound, arguments: Arguments, node: ast.Call, call: Call) -> Value:
@@ -278,7 +298,9 @@ def _call_bound(walk: Walk, item: Bound, arguments: Arguments, node: ast.Call, c
         if isinstance(receiver, Object):
             results.append(call_method(walk, receiver, item.name, arguments, node, call))
         elif isinstance(receiver, Class) and item.name == "apply":
-            tensors = tuple(t for value in arguments.values for t in list_things(value) if t.kind in TENSOR_KINDS)
+            tensors = tuple(
+                t for value in arguments.values for t in list_program_objects(value) if t.kind in TENSOR_KINDS
+            )
             if tensors:
                 results.append((walk.derive(node, tensors, name=f"{receiver.name}.apply", call=call),))
         elif isinstance(receiver, Class) and item.name.startswith(("from_pretrained", "load_from_checkpoint")):

@@ -27,7 +27,7 @@ def define_function(walk: Walk, node: _FunctionNode) -> None:
     value: Value = (function,)
     for decorator in reversed(node.decorator_list):
         value = _apply_decorator(walk, decorator, value)
-    walk.store.write(frame.outer_names.get(node.name, frame.cells), node.name, value)
+    walk.store.write(frame.outer_names.get(node.name, frame.variables), node.name, value)
 
 
 def _make_function(walk: Walk, node: _FunctionNode) -> Function:
@@ -56,7 +56,7 @@ def _is_abstract(node: ast.FunctionDef) -> bool:
 
 
 def _list_scopes(frame: Frame) -> tuple:
-    return (frame.cells, *frame.scopes) if frame.function is not None else frame.scopes
+    return (frame.variables, *frame.scopes) if frame.function is not None else frame.scopes
 
 
 def _name_decorator(node: ast.expr) -> str:
@@ -98,7 +98,7 @@ def define_class(walk: Walk, node: ast.ClassDef) -> None:
     inner = Frame(
         unit=frame.unit,
         module=frame.module,
-        cells=definition.cells,
+        variables=definition.variables,
         name=name,
         scopes=_list_scopes(frame),
         key=frame.key,
@@ -110,4 +110,4 @@ def define_class(walk: Walk, node: ast.ClassDef) -> None:
     value: Value = (definition,)
     for decorator in reversed(node.decorator_list):
         value = _apply_decorator(walk, decorator, value)
-    walk.store.write(frame.outer_names.get(node.name, frame.cells), node.name, value)
+    walk.store.write(frame.outer_names.get(node.name, frame.variables), node.name, value)

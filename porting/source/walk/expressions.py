@@ -1,4 +1,7 @@
-"""Expressions: what each may be, by its syntax."""
+"""Work out what each expression may be, by its syntax.
+
+The dispatch of a walk leads here.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from porting.source.walk.calls import evaluate_call
 from porting.source.walk.functions import Arguments, call_function, evaluate_defaults
 from porting.source.walk.host_reads import ask_truth, evaluate_choice, is_mask, record_read
 from porting.source.walk.iteration import find_element, index_value
-from porting.source.walk.loops import find_loop_over_batches
+from porting.source.walk.loops import list_loops_over_batches
 from porting.source.walk.values import (
     ANY,
     UNKNOWN,
@@ -26,8 +29,8 @@ from porting.source.walk.values import (
     Value,
     join,
     list_objects,
+    list_program_objects,
     list_tensors,
-    list_things,
 )
 from porting.source.walk.walk import Evaluator, Walk
 
@@ -38,7 +41,7 @@ _BUILTINS: Dict[str, Value] = {name: (External(f"builtins.{name}"),) for name in
 
 def _evaluate_name(walk: Walk, node: ast.Name) -> Value:
     frame = walk.frame
-    scopes: Tuple[Scope, ...] = (frame.cells, *frame.scopes, walk.globals[frame.module])
+    scopes: Tuple[Scope, ...] = (frame.variables, *frame.scopes, walk.globals[frame.module])
     if node.id in frame.outer_names:
         scopes = (frame.outer_names[node.id],)
     for scope in scopes:
@@ -76,13 +79,13 @@ def _evaluate_subscript(walk: Walk, node: ast.Subscript) -> Value:
         # a list, or modules in one, takes a number
         record_read(walk, node, index)
     result = index_value(walk, value, index, node)
-    if list_tensors(value) and any(map(is_mask, list_things(index))):
-        walk.record_statement(node, list_things(result), asks="shape")
-    elif any(thing.kind is Kind.OUTPUT for thing in list_tensors(value)):
+    if list_tensors(value) and any(map(is_mask, list_program_objects(index))):
+        walk.record_statement(node, list_program_objects(result), asks="shape")
+    elif any(one.kind is Kind.OUTPUT for one in list_tensors(value)):
         name = getattr(_get_index(node), "attr", "")
         if name.endswith("_mask"):
             # as of the graphs of PyTorch Geometric: `data.train_mask`
-            walk.record_statement(node, list_things(result), shown=_get_index(node), asks="shape by name")
+            walk.record_statement(node, list_program_objects(result), shown=_get_index(node), asks="shape by name")
     return result
 
 
@@ -106,12 +109,12 @@ _OPERATORS.update({ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^"})
 def _evaluate_operation(walk: Walk, node: ast.BinOp) -> Value:
     left, right = walk.evaluate(node.left), walk.evaluate(node.right)
     if isinstance(node.op, ast.Mod) and any(isinstance(item, Constant) and item.kind == "str" for item in left):
-        for thing in list_things(right):
-            record_read(walk, node, (walk.wrap(thing),), asks="text")
+        for program_object in list_program_objects(right):
+            record_read(walk, node, (walk.wrap(program_object),), asks="text")
         return UNKNOWN
-    things = list_tensors(left, right)
-    if things:
-        return (walk.derive(node, things, name=_OPERATORS.get(type(node.op), "operator")),)
+    objects = list_tensors(left, right)
+    if objects:
+        return (walk.derive(node, objects, name=_OPERATORS.get(type(node.op), "operator")),)
     weights = list_objects((*left, *right), Kind.PARAMETERS)
     if weights:
         return tuple(weights)
@@ -128,9 +131,9 @@ def _evaluate_unary(walk: Walk, node: ast.UnaryOp) -> Value:
         ask_truth(walk, node.operand)
         return UNKNOWN
     value = walk.evaluate(node.operand)
-    things = list_tensors(value)
-    if things:
-        return (walk.derive(node, things, name="~" if isinstance(node.op, ast.Invert) else "-"),)
+    objects = list_tensors(value)
+    if objects:
+        return (walk.derive(node, objects, name="~" if isinstance(node.op, ast.Invert) else "-"),)
     numbers = [item.value for item in value if isinstance(item, Constant) and isinstance(item.value, (int, float))]
     if isinstance(node.op, ast.USub) and numbers and len(numbers) == len(value):
         return tuple(Constant.of(-number) for number in numbers)
@@ -141,13 +144,13 @@ def _evaluate_comparison(walk: Walk, node: ast.Compare) -> Value:
     is_identity = all(isinstance(operator, (ast.Is, ast.IsNot)) for operator in node.ops)
     with walk.standing(asks_nothing=walk.asks_nothing or is_identity):
         values = [walk.evaluate(part) for part in (node.left, *node.comparators)]
-    things = list_tensors(*values)
+    objects = list_tensors(*values)
     compares = not any(isinstance(operator, (ast.Is, ast.IsNot, ast.In, ast.NotIn)) for operator in node.ops)
     # no tensor is compared with a text
     texts = any(isinstance(item, Constant) and item.kind in ("str", "NoneType") for value in values for item in value)
-    if not things or not compares or texts:
+    if not objects or not compares or texts:
         return UNKNOWN
-    result: Value = (walk.derive(node, things, name="compare"),)
+    result: Value = (walk.derive(node, objects, name="compare"),)
     if len(node.ops) > 1:
         # each comparison but the last is asked for its truth
         record_read(walk, node, result)
@@ -210,14 +213,14 @@ def _evaluate_comprehension(walk: Walk, node: _Comprehension) -> Value:
             walk.evaluate(node.key)
         element = walk.evaluate(node.value if isinstance(node, ast.DictComp) else node.elt)
     if isinstance(node, ast.GeneratorExp):
-        return (Stream(element, list_things(element)),)
+        return (Stream(element, list_program_objects(element)),)
     return (walk.make_container(node, {ANY: element}),)
 
 
 def _enter_generators(walk: Walk, node: _Comprehension) -> None:
     for generator in node.generators:
         value = walk.evaluate(generator.iter)
-        walk.loops = (*walk.loops, *find_loop_over_batches(walk, node, value))
+        walk.loops = (*walk.loops, *list_loops_over_batches(walk, node, value))
         assign(walk, generator.target, find_element(walk, value, generator.iter), generator.iter)
         for test in generator.ifs:
             ask_truth(walk, test)
@@ -227,7 +230,7 @@ def _evaluate_lambda(walk: Walk, node: ast.Lambda) -> Value:
     frame = walk.frame
     key = (node, frame.key, "lambda")
     if key not in walk.lambdas:
-        scopes = (frame.cells, *frame.scopes)
+        scopes = (frame.variables, *frame.scopes)
         name = f"{frame.name or frame.module.name}.<lambda>"
         defaults = evaluate_defaults(walk, node.args)
         walk.lambdas[key] = Function(

@@ -25,7 +25,7 @@ from porting.source.walk.values import (
     Stream,
     Value,
     join,
-    list_things,
+    list_program_objects,
 )
 from porting.source.walk.walk import Flow, Frame, Walk
 
@@ -61,11 +61,11 @@ def call_function(walk: Walk, function: Function, arguments: Arguments, node: as
     if is_running > 1 or len(walk.frames) > _DEEPEST or (times and _is_enough(walk, times)):
         return known
     walk.walks[body] = times + 1
-    walk.recorder.enter(None if walk.frame.function is None else walk.frame.function.node, node, body)
+    walk.collector.enter(None if walk.frame.function is None else walk.frame.function.node, node, body)
     frame = Frame(
         unit=function.unit,
         module=function.module,
-        cells={},
+        variables={},
         name=function.name,
         scopes=function.scopes,
         # of what happens in a forward, rules do not ask on which way it was called
@@ -92,11 +92,11 @@ def _run_body(walk: Walk, body: Union[ast.FunctionDef, ast.AsyncFunctionDef, ast
     walk.run(body.body)
     for writes in frame.exits:
         for scope, name, value in writes.values():
-            if scope is not frame.cells and value:
+            if scope is not frame.variables and value:
                 walk.store.add(scope, name, value)
     if frame.yielded:
         element = join(*frame.yielded)
-        return (Stream(element, list_things(element)),)
+        return (Stream(element, list_program_objects(element)),)
     return join(*frame.returned)
 
 
@@ -121,7 +121,7 @@ def _bind_parameters(walk: Walk, function: Function, arguments: Arguments) -> No
 def _bind_rest(walk: Walk, parameter: ast.arg, values: Dict, arguments: Arguments) -> None:
     rest = {ANY: arguments.rest} if arguments.has_rest else {}
     container = walk.make_container(parameter, {**values, **rest}, anew=True)
-    walk.store.write(walk.frame.cells, parameter.arg, (container,))
+    walk.store.write(walk.frame.variables, parameter.arg, (container,))
 
 
 def _bind_parameter(
@@ -132,12 +132,12 @@ def _bind_parameter(
         given = arguments.rest
     if given is None:
         given = function.defaults.get(name, UNKNOWN)
-        if arguments.are_unknown and not list_things(given):
+        if arguments.are_unknown and not list_program_objects(given):
             given = UNKNOWN
     if not given or all(item == _NONE for item in given):
         # a default of None says that there may be none
         given = join(given, _guess_parameter(walk, function, parameter, may_be_tensor=not given))
-    walk.store.write(walk.frame.cells, name, given)
+    walk.store.write(walk.frame.variables, name, given)
 
 
 def _guess_parameter(walk: Walk, function: Function, parameter: ast.arg, *, may_be_tensor: bool) -> Value:
@@ -150,7 +150,7 @@ def _guess_parameter(walk: Walk, function: Function, parameter: ast.arg, *, may_
     if kind is None or name in ("self", "cls"):
         return UNKNOWN
     key = (parameter, "guess", kind)
-    made = walk.recorder.make_thing(key, kind, name=name, place=walk.place_of(parameter), is_guess=is_guess)
+    made = walk.collector.make_object(key, kind, name=name, place=walk.place_of(parameter), is_guess=is_guess)
     if kind is Kind.TENSOR:
         walk.guessed[made] = parameter not in function.node.args.args[1:2]
     return (walk.wrap(made),)
@@ -204,12 +204,12 @@ def instantiate_class(
         walk.instances.setdefault(definition, []).append(instance)
     if call_method_of(walk, instance, "__init__", arguments, node) is None:
         _fill_fields(walk, instance, definition, arguments)
-    if instance.thing is not None and instance.thing.kind in (Kind.MODULE, Kind.DATASET, Kind.LOADER):
-        inner = [list_things(value) for value in list(instance.cells.values())]
+    if instance.program_object is not None and instance.program_object.kind in (Kind.MODULE, Kind.DATASET, Kind.LOADER):
+        inner = [list_program_objects(value) for value in list(instance.variables.values())]
         kinds = (Kind.MODULE, Kind.CRITERION, Kind.DATASET)
-        parts = tuple(thing for things in inner for thing in things if thing.kind in kinds)
-        walk.recorder.add_parts(instance.thing, parts)
-        if instance.thing.kind is Kind.MODULE:
+        parts = tuple(one for objects in inner for one in objects if one.kind in kinds)
+        walk.collector.add_parts(instance.program_object, parts)
+        if instance.program_object.kind is Kind.MODULE:
             _record_hidden_parts(walk, instance, definition)
     return instance
 
@@ -217,8 +217,8 @@ def instantiate_class(
 def _record_hidden_parts(walk: Walk, instance: Object, definition: Class) -> None:
     """Record the lists and dictionaries of a module that hold modules or parameters, which it then does not know of."""
     holders = {
-        name: [item for item in value if isinstance(item, Object) and item.thing is None and item.elements]
-        for name, value in instance.cells.items()
+        name: [item for item in value if isinstance(item, Object) and item.program_object is None and item.elements]
+        for name, value in instance.variables.items()
     }
     places = {
         target.attr: node.value
@@ -228,13 +228,18 @@ def _record_hidden_parts(walk: Walk, instance: Object, definition: Class) -> Non
         if isinstance(target, ast.Attribute)
     }
     known = {
-        item.thing for value in instance.cells.values() for item in value if isinstance(item, Object) and item.thing
+        item.program_object
+        for value in instance.variables.values()
+        for item in value
+        if isinstance(item, Object) and item.program_object
     }
-    with walk.inside(Frame(unit=definition.unit, module=definition.module, cells={}, name=definition.name)):
+    with walk.inside(Frame(unit=definition.unit, module=definition.module, variables={}, name=definition.name)):
         for name, items in holders.items():
-            things = [thing for thing in list_things(tuple(items)) if thing.kind is Kind.MODULE or is_parameter(thing)]
-            if name in places and things and known.isdisjoint(things):
-                walk.record_statement(places[name], tuple(things), asks="parts")
+            objects = [
+                one for one in list_program_objects(tuple(items)) if one.kind is Kind.MODULE or is_parameter(one)
+            ]
+            if name in places and objects and known.isdisjoint(objects):
+                walk.record_statement(places[name], tuple(objects), asks="parts")
 
 
 def find_instance(walk: Walk, definition: Class) -> Object:
@@ -244,7 +249,7 @@ def find_instance(walk: Walk, definition: Class) -> Object:
             return instances[-1]
     derived = [cls for cls in walk.classes.values() if cls is not definition and definition in cls.line]
     owner = derived[0] if derived else definition
-    frame = Frame(unit=owner.unit, module=owner.module, cells=walk.globals[owner.module])
+    frame = Frame(unit=owner.unit, module=owner.module, variables=walk.globals[owner.module])
     with walk.inside(frame, in_forward=False):
         return instantiate_class(walk, owner, Arguments(are_unknown=True), owner.node)
 
@@ -254,12 +259,12 @@ def _make_instance(walk: Walk, definition: Class, arguments: Arguments, node: as
     if kind is None:
         return Object(definition=definition)
     values = [*arguments.values, *arguments.keywords.values()]
-    parts = tuple(thing for value in values for thing in list_things(value))
+    parts = tuple(one for value in values for one in list_program_objects(value))
     key = (node, walk.frame.key, kind, definition)
     place = walk.place_of(node)
-    thing = walk.recorder.make_thing(key, kind, name=definition.name, place=place, parts=parts, call=call)
-    instance = Object(thing, definition)
-    walk.by_thing[thing] = instance
+    program_object = walk.collector.make_object(key, kind, name=definition.name, place=place, parts=parts, call=call)
+    instance = Object(program_object, definition)
+    walk.by_program_object[program_object] = instance
     return instance
 
 
@@ -273,4 +278,4 @@ def _fill_fields(walk: Walk, instance: Object, definition: Class, arguments: Arg
     ]
     given = {**dict(zip(fields, arguments.values)), **arguments.keywords}
     for name, value in given.items():
-        walk.store.write(instance.cells, name, value)
+        walk.store.write(instance.variables, name, value)

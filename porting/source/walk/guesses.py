@@ -9,7 +9,7 @@ from typing import Dict, Optional, Sequence, Set
 
 from porting.source.facts import Kind
 from porting.source.files import list_nodes
-from porting.source.library import find_kinds
+from porting.source.library import list_kinds
 
 __all__ = ["Uses", "find_uses", "guess_kind", "guess_kind_by_name", "is_loss_name", "name_expression"]
 
@@ -80,7 +80,7 @@ def guess_kind_by_name(name: str) -> Optional[Kind]:
     >>> guess_kind_by_name("train_loader")
     <Kind.LOADER: 'loader'>
     """
-    return next(iter(find_kinds("names", name)), None)
+    return next(iter(list_kinds("names", name)), None)
 
 
 def is_loss_name(name: str) -> bool:

@@ -1,15 +1,28 @@
-"""Values that Python asks for: each place where a tensor would have to say a truth, a number or a text is recorded."""
+"""Record where Python would ask a tensor for a truth, a number or a text.
+
+The rules of `forward` and of loops read these places.
+"""
 
 from __future__ import annotations
 
 import ast
 from typing import List
 
-from porting.source.facts import Kind, Thing
+from porting.source.facts import Kind, ProgramObject
 from porting.source.library import NAMES, TENSOR_KINDS, find_asking
 from porting.source.walk.functions import Arguments, call_function
 from porting.source.walk.iteration import find_element
-from porting.source.walk.values import Constant, Function, Item, Object, Stream, Value, join, list_tensors, list_things
+from porting.source.walk.values import (
+    Constant,
+    Function,
+    Item,
+    Object,
+    Stream,
+    Value,
+    join,
+    list_program_objects,
+    list_tensors,
+)
 from porting.source.walk.walk import Walk
 
 __all__ = ["ask_call", "ask_truth", "evaluate_choice", "is_mask", "record_read"]
@@ -39,29 +52,31 @@ def evaluate_choice(walk: Walk, node: ast.BoolOp, *, asks_last: bool = False) ->
 def record_read(walk: Walk, node: ast.AST, value: Value, *, asks: str = "value") -> None:
     """Record that Python asks for the value of an expression, if it is known to be a tensor on every way to it."""
     items = [item for item in value if not (isinstance(item, Constant) and item.value is None)]
-    things = list_tensors(value)
-    if not things or len(things) < len(items) or walk.asks_nothing:
+    objects = list_tensors(value)
+    if not objects or len(objects) < len(items) or walk.asks_nothing:
         return
-    if not all(_is_vague(walk, thing, node, asks) for thing in things):
-        walk.record_statement(node, things, asks=asks)
+    if not all(_is_vague(walk, one, node, asks) for one in objects):
+        walk.record_statement(node, objects, asks=asks)
 
 
-def _is_vague(walk: Walk, thing: Thing, node: ast.AST, asks: str) -> bool:
-    """Tell whether a thing may as well be a number, a sequence or a truth value of Python's."""
-    last = thing.name.rpartition(".")[2]
-    if thing in walk.guessed:
-        return walk.guessed[thing] or asks != "text"
-    tensors = [part for part in thing.parts if part.kind in TENSOR_KINDS]
+def _is_vague(walk: Walk, program_object: ProgramObject, node: ast.AST, asks: str) -> bool:
+    """Tell whether a program object may as well be a number, a sequence or a truth value of Python's."""
+    last = program_object.name.rpartition(".")[2]
+    if program_object in walk.guessed:
+        return walk.guessed[program_object] or asks != "text"
+    tensors = [part for part in program_object.parts if part.kind in TENSOR_KINDS]
     if last.startswith(("is_", "_is_", "has_")):
         return True
-    if thing.name == "element":
+    if program_object.name == "element":
         # of a dictionary the keys
-        return all(part.kind is Kind.BATCH or not walk.recorder.is_derived(part) for part in tensors)
-    if thing.name in _COMPUTED or thing.name[:1] == "." and last not in NAMES["tensor methods"]:
+        return all(part.kind is Kind.BATCH or not walk.collector.is_derived(part) for part in tensors)
+    if program_object.name in _COMPUTED or program_object.name[:1] == "." and last not in NAMES["tensor methods"]:
         return bool(tensors) and all(_is_vague(walk, part, node, asks) for part in tensors)
     if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)):
         # a batch or an output may be a sequence, which is asked whether it is empty
-        return thing.kind in (Kind.BATCH, Kind.OUTPUT) and (thing.name in _PARTS or not walk.recorder.is_derived(thing))
+        return program_object.kind in (Kind.BATCH, Kind.OUTPUT) and (
+            program_object.name in _PARTS or not walk.collector.is_derived(program_object)
+        )
     return False
 
 
@@ -69,13 +84,15 @@ _PARTS = frozenset({"part", "[]"})
 _COMPUTED = frozenset({"compare", "operator", *"+-*/&|^~", "**", *_PARTS})
 
 
-def is_mask(thing: Thing) -> bool:
+def is_mask(program_object: ProgramObject) -> bool:
     """Tell whether a tensor holds truth values, which choose elements where they stand for an index."""
-    last = thing.name.rpartition(".")[2]
-    tensors = [part for part in thing.parts if part.kind in TENSOR_KINDS]
-    if thing.name == "compare" or thing.name != last and last in NAMES["comparing"]:
+    last = program_object.name.rpartition(".")[2]
+    tensors = [part for part in program_object.parts if part.kind in TENSOR_KINDS]
+    if program_object.name == "compare" or program_object.name != last and last in NAMES["comparing"]:
         return True
-    return (thing.name in _LOGIC or thing.name != last and last in NAMES["keeping"]) and any(map(is_mask, tensors))
+    return (program_object.name in _LOGIC or program_object.name != last and last in NAMES["keeping"]) and any(
+        map(is_mask, tensors)
+    )
 
 
 _LOGIC = frozenset("& | ^ ~ [] part".split())
@@ -97,7 +114,12 @@ def ask_call(walk: Walk, name: str, receiver: Value, arguments: Arguments, node:
     elif asking == "list":
         holders = [tuple(item for item in value if _is_holder(item)) for value in arguments.values[:1]]
         values = [find_element(walk, holder, node) for holder in holders]
-    elif asking == "number of a tensor" and not list_tensors(receiver) or asking == "text" and list_things(receiver):
+    elif (
+        asking == "number of a tensor"
+        and not list_tensors(receiver)
+        or asking == "text"
+        and list_program_objects(receiver)
+    ):
         values = []
     for value in values:
         for item in value:
@@ -117,4 +139,4 @@ def _list_compared(walk: Walk, arguments: Arguments, node: ast.Call) -> List[Val
 
 
 def _is_holder(item: Item) -> bool:
-    return isinstance(item, Stream) or isinstance(item, Object) and item.thing is None
+    return isinstance(item, Stream) or isinstance(item, Object) and item.program_object is None

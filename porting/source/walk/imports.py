@@ -1,4 +1,7 @@
-"""Imports: modules of the program are walked when they are first imported, others are names of libraries."""
+"""Walk the modules of a program when they are first imported, and name libraries.
+
+Nothing of a library is walked.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ def execute_import(walk: Walk, node: ast.Import) -> None:
     """Walk `import a.b as c`."""
     for alias in node.names:
         _record_import(walk, node, alias.name)
-        modules = walk.project.find_modules(alias.name, walk.frame.module)
+        modules = walk.project.resolve_import(alias.name, walk.frame.module)
         root = alias.name.partition(".")[0]
         value: Value = (External(alias.name if alias.asname else root),)
         if modules:
@@ -31,7 +34,7 @@ def execute_import(walk: Walk, node: ast.Import) -> None:
 def execute_import_from(walk: Walk, node: ast.ImportFrom) -> None:
     """Walk `from a import b as c`, `from . import b` and `from a import *`."""
     name = node.module or ""
-    modules = walk.project.find_modules(name, walk.frame.module, node.level)
+    modules = walk.project.resolve_import(name, walk.frame.module, node.level)
     module = modules[-1] if modules else None
     _record_import(walk, node, "." * node.level + name)
     _give_chain(walk, modules)
@@ -49,7 +52,7 @@ def execute_import_from(walk: Walk, node: ast.ImportFrom) -> None:
 def import_by_name(walk: Walk, name: str) -> Value:
     """Give the module that `importlib.import_module(name)` returns; a name that starts with dots is relative."""
     stem = name.lstrip(".")
-    modules = walk.project.find_modules(stem, walk.frame.module, len(name) - len(stem))
+    modules = walk.project.resolve_import(stem, walk.frame.module, len(name) - len(stem))
     if modules:
         return _give_chain(walk, modules)[-1]
     return (External(stem),) if stem == name else UNKNOWN
@@ -79,7 +82,7 @@ def _find_name(walk: Walk, module: Optional[Module], name: str) -> Optional[Valu
         return None
     value = walk.store.read(walk.globals[module], name)
     if value is None and module.folders:
-        inner = walk.project.find_modules(name, module, 1)
+        inner = walk.project.resolve_import(name, module, 1)
         value = _give_chain(walk, [module, *inner])[-1] if inner else None
     return value
 
@@ -87,11 +90,11 @@ def _find_name(walk: Walk, module: Optional[Module], name: str) -> Optional[Valu
 def _import_all(walk: Walk, module: Optional[Module], name: str) -> None:
     if module is None:
         for known in _STARRED.get(name, ()):
-            walk.store.write(walk.frame.cells, known, (External(f"{name}.{known}"),))
+            walk.store.write(walk.frame.variables, known, (External(f"{name}.{known}"),))
         return
     for key, value in list(walk.globals[module].items()):
         if not str(key).startswith("_"):
-            walk.store.write(walk.frame.cells, key, value)
+            walk.store.write(walk.frame.variables, key, value)
 
 
 # what `from a import *` of the libraries brings that programs use
@@ -99,12 +102,12 @@ _STARRED = {library: names for library, *names in read_name_rows("starred")}
 
 
 def _get_scope(walk: Walk, name: str) -> dict:
-    return walk.frame.outer_names.get(name, walk.frame.cells)
+    return walk.frame.outer_names.get(name, walk.frame.variables)
 
 
 def _record_import(walk: Walk, node: ast.stmt, name: str) -> None:
     is_guarded = walk.in_try or bool(walk.guards)
-    walk.recorder.record_import(node, place=walk.place_of(node), name=name, is_guarded=is_guarded, where=walk.where)
+    walk.collector.record_import(node, place=walk.place_of(node), name=name, is_guarded=is_guarded, where=walk.where)
 
 
 def _give_module(walk: Walk, module: Module) -> Value:
@@ -115,9 +118,9 @@ def _give_module(walk: Walk, module: Module) -> Value:
 
 def walk_module(walk: Walk, module: Module, *, is_main: bool) -> None:
     """Walk the top level of a module, once; what stands under its main guard comes later where it is imported."""
-    cells = walk.globals.setdefault(module, {})
-    walk.modules[module] = Object(cells=cells)
+    variables = walk.globals.setdefault(module, {})
+    walk.modules[module] = Object(variables=variables)
     context = {"guards": (), "loops": (), "in_forward": False, "loop_exits": [], "is_main": is_main, "flow": Flow.ON}
     for unit in module.units:
-        with walk.inside(Frame(unit=unit, module=module, cells=cells), **context):
+        with walk.inside(Frame(unit=unit, module=module, variables=variables), **context):
             walk.attempt(functools.partial(walk.run, unit.tree.body))

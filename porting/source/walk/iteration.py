@@ -1,14 +1,27 @@
-"""The elements of values: those that come out when a value is gone through, indexed or unpacked."""
+"""Work out the elements of a value that is gone through, indexed or unpacked.
+
+Loops and assignments use it.
+"""
 
 from __future__ import annotations
 
 import ast
 from typing import Any, List, Optional, Sequence
 
-from porting.source.facts import Kind, Things
+from porting.source.facts import Kind, ProgramObjects
 from porting.source.library import TENSOR_KINDS
 from porting.source.walk.guesses import is_loss_name, name_expression
-from porting.source.walk.values import ANY, UNKNOWN, Item, Object, Stream, Value, join, list_constants, list_things
+from porting.source.walk.values import (
+    ANY,
+    UNKNOWN,
+    Item,
+    Object,
+    Stream,
+    Value,
+    join,
+    list_constants,
+    list_program_objects,
+)
 from porting.source.walk.walk import Walk
 
 __all__ = ["find_element", "index_value", "list_sources", "unpack_value"]
@@ -29,19 +42,19 @@ def _find_element_of(walk: Walk, item: Item, node: ast.AST) -> Value:
         return UNKNOWN
     if item.elements is not None:
         return join(*[walk.store.read(item.elements, key) or UNKNOWN for key in list(item.elements)])
-    if item.thing is None:
+    if item.program_object is None:
         return UNKNOWN
-    if item.thing.kind in _LOADERS:
-        return (walk.make(node, Kind.BATCH, name="batch", parts=(item.thing,)),)
-    if item.thing.kind in TENSOR_KINDS:
-        return (walk.derive(node, (item.thing,), name="element", label="element"),)
-    return (item,) if item.thing.kind in (Kind.PARAMETERS, Kind.STATE, Kind.MODULE) else UNKNOWN
+    if item.program_object.kind in _LOADERS:
+        return (walk.make(node, Kind.BATCH, name="batch", parts=(item.program_object,)),)
+    if item.program_object.kind in TENSOR_KINDS:
+        return (walk.derive(node, (item.program_object,), name="element", label="element"),)
+    return (item,) if item.program_object.kind in (Kind.PARAMETERS, Kind.STATE, Kind.MODULE) else UNKNOWN
 
 
-def list_sources(value: Value) -> Things:
+def list_sources(value: Value) -> ProgramObjects:
     """List the loaders and the like that something that is gone through comes of."""
-    things = [thing for item in value if isinstance(item, Stream) for thing in item.things]
-    return tuple(dict.fromkeys((*things, *list_things(tuple(i for i in value if not isinstance(i, Stream))))))
+    objects = [one for item in value if isinstance(item, Stream) for one in item.objects]
+    return tuple(dict.fromkeys((*objects, *list_program_objects(tuple(i for i in value if not isinstance(i, Stream))))))
 
 
 def index_value(walk: Walk, value: Value, index: Value, node: ast.Subscript) -> Value:
@@ -60,19 +73,19 @@ def _index_item(walk: Walk, item: Item, keys: List[Any], is_slice: bool, node: a
         if is_slice:
             return (item,)
         return _read_elements(walk, item, keys)
-    thing = item.thing
-    if thing is None:
+    program_object = item.program_object
+    if program_object is None:
         return UNKNOWN
-    is_of_datasets = any(isinstance(key, str) for key in keys) or thing.name.endswith("random_split")
-    if thing.kind is Kind.DATASET and is_of_datasets:
+    is_of_datasets = any(isinstance(key, str) for key in keys) or program_object.name.endswith("random_split")
+    if program_object.kind is Kind.DATASET and is_of_datasets:
         return (item,)
-    if thing.kind in _LOADERS:
-        return (walk.make(node, Kind.BATCH, name="batch", parts=(thing,)),)
-    if thing.kind in TENSOR_KINDS:
-        if thing.kind is Kind.OUTPUT and any(isinstance(key, str) and is_loss_name(key) for key in keys):
-            return (walk.make(node, Kind.LOSS, name=f"[{keys[0]!r}]", parts=(thing,)),)
-        return (walk.derive(node, (thing,), name="[]"),)
-    return (item,) if thing.kind in (Kind.PARAMETERS, Kind.STATE, Kind.MODULE) else UNKNOWN
+    if program_object.kind in _LOADERS:
+        return (walk.make(node, Kind.BATCH, name="batch", parts=(program_object,)),)
+    if program_object.kind in TENSOR_KINDS:
+        if program_object.kind is Kind.OUTPUT and any(isinstance(key, str) and is_loss_name(key) for key in keys):
+            return (walk.make(node, Kind.LOSS, name=f"[{keys[0]!r}]", parts=(program_object,)),)
+        return (walk.derive(node, (program_object,), name="[]"),)
+    return (item,) if program_object.kind in (Kind.PARAMETERS, Kind.STATE, Kind.MODULE) else UNKNOWN
 
 
 def _read_elements(walk: Walk, item: Object, keys: List[Any]) -> Value:
@@ -114,21 +127,21 @@ def _unpack_item(walk: Walk, item: Item, number: int, targets: Sequence[ast.expr
         assert rest.elements is not None
         walk.store.add(rest.elements, ANY, find_element(walk, (item,), target))
         return (rest,) if number == starred else find_element(walk, (item,), target)
-    if isinstance(item, Object) and item.thing is not None:
-        return _unpack_thing(walk, item, target)
+    if isinstance(item, Object) and item.program_object is not None:
+        return _unpack_object(walk, item, target)
     return find_element(walk, (item,), target)
 
 
-def _unpack_thing(walk: Walk, item: Object, target: ast.expr) -> Value:
-    thing = item.thing
-    assert thing is not None
-    if thing.kind in _SAME:
+def _unpack_object(walk: Walk, item: Object, target: ast.expr) -> Value:
+    program_object = item.program_object
+    assert program_object is not None
+    if program_object.kind in _SAME:
         return (item,)
-    if thing.kind is Kind.BATCH:
-        return (walk.make(target, Kind.BATCH, name="part", parts=(thing,)),)
-    if thing.kind in TENSOR_KINDS:
+    if program_object.kind is Kind.BATCH:
+        return (walk.make(target, Kind.BATCH, name="part", parts=(program_object,)),)
+    if program_object.kind in TENSOR_KINDS:
         name = name_expression(target).rpartition(".")[2]
-        if thing.kind is Kind.OUTPUT and not walk.recorder.is_derived(thing) and is_loss_name(name):
-            return (walk.make(target, Kind.LOSS, name="part", parts=(thing,)),)
-        return (walk.derive(target, (thing,), name="part"),)
+        if program_object.kind is Kind.OUTPUT and not walk.collector.is_derived(program_object) and is_loss_name(name):
+            return (walk.make(target, Kind.LOSS, name="part", parts=(program_object,)),)
+        return (walk.derive(target, (program_object,), name="part"),)
     return find_element(walk, (item,), target)

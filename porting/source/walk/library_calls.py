@@ -7,14 +7,14 @@ import re
 from functools import partial
 from typing import Callable, List, Mapping, Tuple
 
-from porting.source.facts import Call, Kind, Things
+from porting.source.facts import Call, Kind, ProgramObjects
 from porting.source.library import (
     PASSING,
     SEQUENCES,
     TENSOR_KINDS,
-    find_result_kinds,
     is_host_name,
     is_known_library,
+    list_result_kinds,
     read_name_rows,
 )
 from porting.source.walk.attributes import read_attribute
@@ -37,7 +37,7 @@ from porting.source.walk.values import (
     list_constants,
     list_functions,
     list_objects,
-    list_things,
+    list_program_objects,
 )
 from porting.source.walk.walk import Walk
 
@@ -54,11 +54,11 @@ def call_library(walk: Walk, name: str, arguments: Arguments, node: ast.Call, ca
         return arguments.values[number] if -1 < number < len(arguments.values) else _get_keyword(arguments, "iterable")
     if name in SEQUENCES:
         return _make_sequence(walk, name, arguments, node, call)
-    kinds = find_result_kinds(name)
+    kinds = list_result_kinds(name)
     if len(kinds) > 1:
         return _make_several(walk, name, kinds, arguments, node, call)
     if kinds:
-        return _make_thing(walk, name, kinds[0], arguments, node, call)
+        return _make_object(walk, name, kinds[0], arguments, node, call)
     return _call_unlisted(walk, name, arguments, node, call)
 
 
@@ -70,14 +70,14 @@ def _list_values(arguments: Arguments) -> List[Value]:
     return [*arguments.values, *arguments.keywords.values(), arguments.rest]
 
 
-def _list_parts(arguments: Arguments) -> Things:
-    return tuple(dict.fromkeys(thing for value in _list_values(arguments) for thing in list_things(value)))
+def _list_parts(arguments: Arguments) -> ProgramObjects:
+    return tuple(dict.fromkeys(one for value in _list_values(arguments) for one in list_program_objects(value)))
 
 
-def _make_thing(walk: Walk, name: str, kind: Kind, arguments: Arguments, node: ast.Call, call: Call) -> Value:
+def _make_object(walk: Walk, name: str, kind: Kind, arguments: Arguments, node: ast.Call, call: Call) -> Value:
     if kind is Kind.PORT:
-        for thing in list_things(join(*arguments.values[:1])):
-            walk.recorder.become(thing, Kind.MODULE)
+        for program_object in list_program_objects(join(*arguments.values[:1])):
+            walk.collector.become(program_object, Kind.MODULE)
         _move_functions(walk, arguments, node)
     parts = _list_parts(arguments)
     if kind is Kind.TENSOR:
@@ -89,7 +89,7 @@ def _make_thing(walk: Walk, name: str, kind: Kind, arguments: Arguments, node: a
     if kind is Kind.MODULE:
         functions = tuple(list_functions(arguments.values))
         if functions:
-            walk.store.write(made.cells, "$function", functions)
+            walk.store.write(made.variables, "$function", functions)
     return (made,)
 
 
@@ -120,9 +120,9 @@ def _make_several(
 
 def _make_sequence(walk: Walk, name: str, arguments: Arguments, node: ast.Call, call: Call) -> Value:
     made = walk.make(node, Kind.MODULE, name=name, parts=_list_parts(arguments), call=call)
-    assert made.thing is not None
+    assert made.program_object is not None
     if made.elements is None:
-        made = walk.by_thing[made.thing] = Object(made.thing, elements={})
+        made = walk.by_program_object[made.program_object] = Object(made.program_object, elements={})
     assert made.elements is not None
     values = arguments.values
     if SEQUENCES[name] != "chain" and values or len(values) == 1 and any(_is_container(part) for part in values[0]):
@@ -141,7 +141,7 @@ def _make_sequence(walk: Walk, name: str, arguments: Arguments, node: ast.Call, 
 
 
 def _is_container(part: object) -> bool:
-    return isinstance(part, Object) and part.elements is not None and part.thing is None
+    return isinstance(part, Object) and part.elements is not None and part.program_object is None
 
 
 _CLASS_NAME = re.compile(r"_?[A-Z]\w*[a-z]\w*")
@@ -157,7 +157,7 @@ def _call_unlisted(walk: Walk, name: str, arguments: Arguments, node: ast.Call, 
         if tensors and not _CLASS_NAME.fullmatch(last):
             if name == "torch.autograd.backward":
                 for part in tensors:
-                    walk.recorder.mark_loss(part)
+                    walk.collector.mark_loss(part)
                 return UNKNOWN
             return UNKNOWN if is_host_name(last) else (walk.derive(node, tensors, name=name, call=call),)
         modules = [item for value in values for item in list_objects(value, Kind.MODULE)]
@@ -166,7 +166,7 @@ def _call_unlisted(walk: Walk, name: str, arguments: Arguments, node: ast.Call, 
     if name.endswith((".initialize", ".convert_syncbn_model", ".convert_sync_batchnorm", ".prepare_model")):
         return pass_on(walk, arguments, node)
     if _CLASS_NAME.fullmatch(last) and is_loss_name(last) and "With" not in last and not is_known_library(name):
-        return _make_thing(walk, name, Kind.CRITERION, arguments, node, call)
+        return _make_object(walk, name, Kind.CRITERION, arguments, node, call)
     if _CLASS_NAME.fullmatch(last) and root != "builtins":
         return (walk.make(node, Kind.OTHER, name=name, parts=_list_parts(arguments), call=call),)
     return UNKNOWN
@@ -201,8 +201,8 @@ def _call_enumerate(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
 def _call_zip(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
     places = (*node.args, *[node] * len(arguments.values))
     row = walk.make_container(node, dict(enumerate(map(partial(find_element, walk), arguments.values, places))))
-    things = tuple(thing for value in arguments.values for thing in list_sources(value))
-    return (Stream((row,), things),)
+    objects = tuple(one for value in arguments.values for one in list_sources(value))
+    return (Stream((row,), objects),)
 
 
 def _call_next(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
@@ -233,7 +233,7 @@ def _call_setattr(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
         for name in list_constants(arguments.values[1]):
             for item in arguments.values[0]:
                 if isinstance(item, Object) and isinstance(name, str):
-                    walk.store.add(item.cells, name, arguments.values[2])
+                    walk.store.add(item.variables, name, arguments.values[2])
     return UNKNOWN
 
 
@@ -249,7 +249,7 @@ def _call_filter(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
         if isinstance(item, Stream):
             record_read(walk, node, item.element)
     elements = [find_element(walk, value, node) for value in arguments.values[1:2]]
-    return (Stream(join(*elements), list_things(join(*elements))),)
+    return (Stream(join(*elements), list_program_objects(join(*elements))),)
 
 
 def _call_map(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
@@ -258,12 +258,12 @@ def _call_map(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
     elements = [find_element(walk, value, node) for value in arguments.values[1:]]
     functions = list_functions(arguments.values[:1])
     element = join(*[call_function(walk, function, Arguments(elements), node) for function in functions])
-    return (Stream(element, list_things(element)),)
+    return (Stream(element, list_program_objects(element)),)
 
 
 def _call_sum(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
     element = find_element(walk, join(*arguments.values[:1]), node)
-    tensors = tuple(thing for thing in list_things(element) if thing.kind in TENSOR_KINDS)
+    tensors = tuple(one for one in list_program_objects(element) if one.kind in TENSOR_KINDS)
     return (walk.derive(node, tensors, name="+"),) if tensors else UNKNOWN
 
 
@@ -283,13 +283,17 @@ def _call_deepcopy(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
 
 
 def _copy_item(walk: Walk, item: Item, node: ast.Call) -> Item:
-    if not isinstance(item, Object) or item.thing is None or item.thing.kind is not Kind.MODULE:
+    if not isinstance(item, Object) or item.program_object is None or item.program_object.kind is not Kind.MODULE:
         return item
-    call = walk.recorder.find_call(node)
-    copied = walk.make(node, Kind.MODULE, name=item.thing.name, parts=(item.thing,), call=call, label="copy")
-    if copied.definition is not item.definition or copied.cells is not item.cells:
-        assert copied.thing is not None
-        copied = walk.by_thing[copied.thing] = Object(copied.thing, item.definition, item.cells, item.elements)
+    call = walk.collector.find_call(node)
+    copied = walk.make(
+        node, Kind.MODULE, name=item.program_object.name, parts=(item.program_object,), call=call, label="copy"
+    )
+    if copied.definition is not item.definition or copied.variables is not item.variables:
+        assert copied.program_object is not None
+        copied = walk.by_program_object[copied.program_object] = Object(
+            copied.program_object, item.definition, item.variables, item.elements
+        )
     return copied
 
 
@@ -314,7 +318,7 @@ def _call_configured(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
 
 
 def _leave_unread(walk: Walk, arguments: Arguments, node: ast.Call) -> Value:
-    walk.recorder.mark_unread(node)
+    walk.collector.mark_unread(node)
     return UNKNOWN
 
 

@@ -1,4 +1,7 @@
-"""Loops: what they go through, and their bodies, once more where a round reads what the round before has left."""
+"""Walk loops, and once more where a round reads what the round before has left.
+
+What a loop goes through tells its kind, for rules.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,17 @@ import ast
 import re
 from typing import Callable, Iterator, List, Sequence, Union
 
-from porting.source.facts import Kind, Loop, LoopKind, Things
+from porting.source.facts import Kind, Loop, LoopKind, ProgramObjects
 from porting.source.files import list_nodes
 from porting.source.walk.assignment import assign
 from porting.source.walk.branches import run_part
 from porting.source.walk.host_reads import ask_truth
 from porting.source.walk.iteration import find_element, list_sources
 from porting.source.walk.store import Writes
-from porting.source.walk.values import Value, list_things
+from porting.source.walk.values import Value, list_program_objects
 from porting.source.walk.walk import Flow, Walk
 
-__all__ = ["execute_for", "execute_while", "find_loop_over_batches", "leave_loop"]
+__all__ = ["execute_for", "execute_while", "leave_loop", "list_loops_over_batches"]
 
 _OF_MODELS = (Kind.MODULE, Kind.PARAMETERS, Kind.OPTIMIZER, Kind.STATE)
 _BATCHES = (Kind.LOADER, Kind.PORT_LOADER, Kind.DATASET, Kind.BATCH)
@@ -25,8 +28,8 @@ _BATCHES = (Kind.LOADER, Kind.PORT_LOADER, Kind.DATASET, Kind.BATCH)
 def execute_for(walk: Walk, node: Union[ast.For, ast.AsyncFor]) -> None:
     """Walk a `for` loop."""
     value = walk.evaluate(node.iter)
-    things = list_sources(value)
-    loop = _make_loop(walk, node, things, _find_kind(node, things))
+    objects = list_sources(value)
+    loop = _make_loop(walk, node, objects, _find_kind(node, objects))
 
     def run_round() -> None:
         assign(walk, node.target, find_element(walk, value, node.iter), node.iter)
@@ -42,19 +45,19 @@ def execute_while(walk: Walk, node: ast.While) -> None:
     is_endless = isinstance(node.test, ast.Constant)
 
     def run_round() -> None:
-        things = list_things(ask_truth(walk, node.test))
-        walk.record_statement(node, things, shown=node.test)
+        objects = list_program_objects(ask_truth(walk, node.test))
+        walk.record_statement(node, objects, shown=node.test)
         walk.run(node.body)
 
     _run_rounds(walk, loop, run_round, may_be_skipped=not is_endless)
     walk.run(node.orelse)
 
 
-def find_loop_over_batches(walk: Walk, node: ast.expr, value: Value) -> List[Loop]:
-    """Find the loop that a comprehension is, if it goes through batches."""
-    things = list_sources(value)
-    is_over_batches = any(thing.kind in _BATCHES for thing in things)
-    return [_make_loop(walk, node, things, LoopKind.BATCHES)] if is_over_batches else []
+def list_loops_over_batches(walk: Walk, node: ast.expr, value: Value) -> List[Loop]:
+    """List the loop that a comprehension is, if it goes through batches."""
+    objects = list_sources(value)
+    is_over_batches = any(one.kind in _BATCHES for one in objects)
+    return [_make_loop(walk, node, objects, LoopKind.BATCHES)] if is_over_batches else []
 
 
 def leave_loop(walk: Walk, node: ast.stmt) -> None:
@@ -62,12 +65,12 @@ def leave_loop(walk: Walk, node: ast.stmt) -> None:
     walk.flow = Flow.LOOP
 
 
-def _make_loop(walk: Walk, node: ast.AST, things: Things, kind: LoopKind) -> Loop:
+def _make_loop(walk: Walk, node: ast.AST, objects: ProgramObjects, kind: LoopKind) -> Loop:
     loop = walk.loop_facts.get(node)
     if loop is None:
-        loop = walk.loop_facts[node] = Loop(node, kind, things)
+        loop = walk.loop_facts[node] = Loop(node, kind, objects)
     else:
-        walk.recorder.extend_loop(loop, kind, things)
+        walk.collector.extend_loop(loop, kind, objects)
     return loop
 
 
@@ -106,12 +109,12 @@ _EPOCH = re.compile(r"epochs?|ep|(\w+_)?epochs?(_\w+)?", re.IGNORECASE)
 _STEP = re.compile(r"(\w+_)?(iter|step|batch|it|itr|iteration)(e?s)?(_\w+|id|idx)?", re.IGNORECASE)
 
 
-def _find_kind(node: Union[ast.For, ast.AsyncFor, ast.While], things: Things) -> LoopKind:
-    if any(thing.kind in _BATCHES for thing in things):
+def _find_kind(node: Union[ast.For, ast.AsyncFor, ast.While], objects: ProgramObjects) -> LoopKind:
+    if any(one.kind in _BATCHES for one in objects):
         return LoopKind.BATCHES
-    if things and all(thing.kind in _OF_MODELS for thing in things):
+    if objects and all(one.kind in _OF_MODELS for one in objects):
         return LoopKind.OTHER
-    names = list(_list_names(node))
+    names = list(_iter_names(node))
     if any(_EPOCH.fullmatch(name) for name in names):
         return LoopKind.EPOCHS
     if any(_steps_in(statement) for statement in _go_through_own(node.body)):
@@ -119,7 +122,7 @@ def _find_kind(node: Union[ast.For, ast.AsyncFor, ast.While], things: Things) ->
     return LoopKind.BATCHES if any(_STEP.fullmatch(name) for name in names) else LoopKind.OTHER
 
 
-def _list_names(node: Union[ast.For, ast.AsyncFor, ast.While]) -> Iterator[str]:
+def _iter_names(node: Union[ast.For, ast.AsyncFor, ast.While]) -> Iterator[str]:
     heads = [node.test] if isinstance(node, ast.While) else [node.target, node.iter]
     for head in heads:
         for part in list_nodes(head):

@@ -1,4 +1,7 @@
-"""The walk through whole programs: their modules, then what stands under main guards, then what nothing calls."""
+"""Walk through whole programs, their modules first, then what stands under main guards, then what nothing calls.
+
+The facts of a preflight come from here.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,7 @@ def collect_facts(project: Project) -> Facts:
         _walk_uncalled(walk)
     finally:
         sys.setrecursionlimit(limit)
-    facts = walk.recorder.finish()
+    facts = walk.collector.finish()
     facts.functions = list(dict.fromkeys(function.node for function in walk.functions))
     facts.entered = [node for node in facts.functions if walk.walks.get(node)]
     return facts
@@ -79,7 +82,7 @@ def _is_library(module: Module) -> bool:
 def _walk_deferred(walk: Walk) -> None:
     while walk.deferred:
         module, unit, body = walk.deferred.pop(0)
-        frame = Frame(unit=unit, module=module, cells=walk.globals[module])
+        frame = Frame(unit=unit, module=module, variables=walk.globals[module])
         with walk.inside(frame, programs=frozenset([module.path])):
             walk.attempt(functools.partial(walk.run, body))
 
@@ -97,7 +100,7 @@ def _walk_unimported(walk: Walk) -> None:
 
 def _walk_uncalled(walk: Walk) -> None:
     """Walk functions that nothing has called: first those that nothing mentions, which others may be called by."""
-    mentioned = _list_mentioned(walk.project)
+    mentioned = _collect_mentioned(walk.project)
     _walk_rest(walk, lambda function: _is_root(function, mentioned))
     _walk_rest(walk, lambda function: True)
 
@@ -113,8 +116,8 @@ def _walk_rest(walk: Walk, is_wanted: Callable[[Function], bool]) -> None:
             _walk_alone(walk, function)
 
 
-def _list_mentioned(project: Project) -> Set[str]:
-    """List the words that the project's text has elsewhere than where they are defined."""
+def _collect_mentioned(project: Project) -> Set[str]:
+    """Collect the words that the project's text has elsewhere than where they are defined."""
     return set().union(*(_WORD.findall(_DEFINED.sub(" ", unit.text)) for unit in project.units))
 
 
@@ -130,7 +133,7 @@ def _is_root(function: Function, mentioned: Set[str]) -> bool:
 
 
 def _walk_alone(walk: Walk, function: Function) -> None:
-    frame = Frame(unit=function.unit, module=function.module, cells=walk.globals[function.module])
+    frame = Frame(unit=function.unit, module=function.module, variables=walk.globals[function.module])
     # what runs the tests of a file calls these
     is_of_program = function.module in walk.mains and getattr(function.node, "name", "").startswith("test")
     with walk.inside(frame, programs=frozenset([function.module.path] if is_of_program else ())):

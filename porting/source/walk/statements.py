@@ -1,4 +1,7 @@
-"""Statements: what each does to the cells, and the facts that rules want of it."""
+"""Do what each statement does to the variables, and make the facts that rules want of it.
+
+The dispatch of a walk leads here.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import ast
 import functools
 from typing import Callable, List, Mapping, Optional, Type, Union
 
-from porting.source.facts import Things
+from porting.source.facts import ProgramObjects
 from porting.source.imports import is_main_guard
 from porting.source.library import NAMES
 from porting.source.walk.assignment import assign, delete
@@ -16,7 +19,16 @@ from porting.source.walk.host_reads import ask_truth
 from porting.source.walk.imports import execute_import, execute_import_from
 from porting.source.walk.iteration import find_element
 from porting.source.walk.loops import execute_for, execute_while, leave_loop
-from porting.source.walk.values import ANY, UNKNOWN, Constant, External, Object, Value, list_tensors, list_things
+from porting.source.walk.values import (
+    ANY,
+    UNKNOWN,
+    Constant,
+    External,
+    Object,
+    Value,
+    list_program_objects,
+    list_tensors,
+)
 from porting.source.walk.walk import Executor, Flow, Walk
 
 __all__ = ["EXECUTORS"]
@@ -25,28 +37,28 @@ __all__ = ["EXECUTORS"]
 def _execute_expression(walk: Walk, node: ast.Expr) -> None:
     value = walk.evaluate(node.value)
     if isinstance(node.value, ast.Compare):
-        walk.record_statement(node, list_things(value))
+        walk.record_statement(node, list_program_objects(value))
     if isinstance(node.value, ast.Call) and _leaves_program(walk, node.value):
         walk.flow = Flow.RAISED
 
 
 def _leaves_program(walk: Walk, node: ast.Call) -> bool:
-    call = walk.recorder.find_call(node)
+    call = walk.collector.find_call(node)
     return call is not None and call.name in ("sys.exit", "builtins.exit", "os._exit") and not node.keywords
 
 
 def _execute_assignment(walk: Walk, node: ast.Assign) -> None:
     value = walk.evaluate(node.value)
-    targets: Things = ()
+    targets: ProgramObjects = ()
     for target in node.targets:
         targets += assign(walk, target, value, node.value)
     _record_assignment(walk, node, value, targets)
 
 
-def _record_assignment(walk: Walk, node: ast.stmt, value: Value, targets: Things) -> None:
-    things = list_things(value)
-    if things or targets:
-        walk.record_statement(node, things, tuple(dict.fromkeys(targets)))
+def _record_assignment(walk: Walk, node: ast.stmt, value: Value, targets: ProgramObjects) -> None:
+    objects = list_program_objects(value)
+    if objects or targets:
+        walk.record_statement(node, objects, tuple(dict.fromkeys(targets)))
 
 
 def _execute_annotated(walk: Walk, node: ast.AnnAssign) -> None:
@@ -60,14 +72,14 @@ def _execute_augmented(walk: Walk, node: ast.AugAssign) -> None:
     old = walk.evaluate(node.target)
     value = walk.evaluate(node.value)
     for item in old:
-        if isinstance(item, Object) and item.elements is not None and item.thing is None:
+        if isinstance(item, Object) and item.elements is not None and item.program_object is None:
             walk.store.add(item.elements, ANY, find_element(walk, value, node.value))
-    things = list_tensors(old, value)
-    if things:
+    objects = list_tensors(old, value)
+    if objects:
         # a sum of losses is a loss, and keeps its graph
-        assign(walk, node.target, (walk.derive(node, things, name=_OPERATORS.get(type(node.op), "operator")),))
-    if list_things(old) or list_things(value):
-        walk.record_statement(node, list_things(value), list_things(old))
+        assign(walk, node.target, (walk.derive(node, objects, name=_OPERATORS.get(type(node.op), "operator")),))
+    if list_program_objects(old) or list_program_objects(value):
+        walk.record_statement(node, list_program_objects(value), list_program_objects(old))
 
 
 _OPERATORS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
@@ -77,7 +89,7 @@ def _execute_return(walk: Walk, node: ast.Return) -> None:
     value = walk.evaluate(node.value)
     walk.frame.returned.append(value)
     if walk.in_forward and node.value is not None:
-        walk.record_statement(node, list_things(value))
+        walk.record_statement(node, list_program_objects(value))
     walk.flow = Flow.FUNCTION
 
 
@@ -88,13 +100,13 @@ def _execute_raise(walk: Walk, node: ast.Raise) -> None:
 
 
 def _execute_assert(walk: Walk, node: ast.Assert) -> None:
-    walk.record_statement(node, list_things(ask_truth(walk, node.test)), shown=node.test)
+    walk.record_statement(node, list_program_objects(ask_truth(walk, node.test)), shown=node.test)
 
 
 def _execute_delete(walk: Walk, node: ast.Delete) -> None:
-    things = tuple(thing for target in node.targets for thing in delete(walk, target))
-    if things:
-        walk.record_statement(node, things)
+    objects = tuple(one for target in node.targets for one in delete(walk, target))
+    if objects:
+        walk.record_statement(node, objects)
 
 
 def _execute_global(walk: Walk, node: ast.Global) -> None:
@@ -115,11 +127,11 @@ def _execute_if(walk: Walk, node: ast.If) -> None:
             # the file was asked for as a program as well
             walk.deferred.append((walk.frame.module, walk.frame.unit, node.body))
         elif not walk.is_main:
-            walk.recorder.main_parts[node] = walk.place_of(node)
+            walk.collector.main_parts[node] = walk.place_of(node)
         walk.run(node.body if walk.is_main else node.orelse)
         return
     value = ask_truth(walk, node.test)
-    walk.record_statement(node, list_things(value), shown=node.test)
+    walk.record_statement(node, list_program_objects(value), shown=node.test)
     before = walk.guards
     yes, no = (*before, node.test), (*before, walk.negate(node.test))
 
@@ -202,7 +214,7 @@ def _execute_try(walk: Walk, node: ast.Try) -> None:
             walk.store.merge([{}, body[0]])
             walk.evaluate(handler.type)
             if handler.name:
-                walk.store.write(walk.frame.cells, handler.name, UNKNOWN)
+                walk.store.write(walk.frame.variables, handler.name, UNKNOWN)
             with walk.standing(in_try=True):
                 walk.run(handler.body)
 

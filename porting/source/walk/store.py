@@ -1,4 +1,4 @@
-"""The cells that a walk writes, with a journal of what a branch has written, so that branches part and join."""
+"""The variables that a walk writes, with a journal of what a branch has written, so that branches part and join."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Writes = Dict[_Key, Tuple[Scope, Any, Optional[Value]]]
 
 
 class Store:
-    """Reads and writes cells, and knows what was written since a branch began.
+    """Reads and writes variables, and knows what was written since a branch began.
 
     A scope is an ordinary dictionary; all writes go through here. A branch is walked between `begin_branch` and
     `end_branch`, which puts everything back and hands out what was written; `merge` then writes what is true after all
@@ -27,7 +27,7 @@ class Store:
         self._readings: List[Tuple[Set[_Key], Set[_Key]]] = []
 
     def read(self, scope: Scope, name: Any) -> Optional[Value]:
-        """Read a cell; None where there is none."""
+        """Read a variable; None where there is none."""
         value = scope.get(name)
         if self._readings and value is not None:
             exposed, written = self._readings[-1]
@@ -37,7 +37,7 @@ class Store:
         return value
 
     def write(self, scope: Scope, name: Any, value: Optional[Value]) -> None:
-        """Write a cell, or take it away with None."""
+        """Write a variable, or take it away with None."""
         key = (id(scope), name)
         if self._journals and key not in self._journals[-1]:
             self._journals[-1][key] = (scope, name, scope.get(name))
@@ -49,7 +49,7 @@ class Store:
             scope[name] = value
 
     def add(self, scope: Scope, name: Any, value: Value) -> None:
-        """Let a cell be this, too."""
+        """Let a variable be this, too."""
         old = scope.get(name, UNKNOWN)
         joined = join(old, value)
         if len(joined) != len(old) or name not in scope:
@@ -72,11 +72,11 @@ class Store:
         return writes
 
     def merge(self, branches: List[Writes]) -> None:
-        """Write what is true after one of these branches was taken: what a cell may be after any of them."""
-        cells: Writes = {}
+        """Write what is true after one of these branches was taken: what a variable may be after any of them."""
+        variables: Writes = {}
         for writes in branches:
-            cells.update(writes)
-        for key, (scope, name, _last) in cells.items():
+            variables.update(writes)
+        for key, (scope, name, _last) in variables.items():
             ends = [writes[key][2] if key in writes else scope.get(name) for writes in branches]
             known = [value for value in ends if value is not None]
             self.write(scope, name, join(*known) if known else None)
@@ -92,7 +92,7 @@ class Store:
             self._journals, self._readings = journals, readings
 
     def begin_loop(self) -> None:
-        """From now on remember which cells are read before they are written."""
+        """From now on remember which variables are read before they are written."""
         self._readings.append((set(), set()))
 
     def end_loop(self, after: Writes) -> bool:

@@ -1,4 +1,7 @@
-"""Values of a walk: all that a variable may be: objects, functions, classes, names of libraries, constants."""
+"""Describe what a variable of a walk may be.
+
+It may be objects, functions, classes, names of libraries and constants, or several of them.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from functools import cached_property, lru_cache
 from itertools import chain
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple, Union
 
-from porting.source.facts import Kind, Thing, Things
+from porting.source.facts import Kind, ProgramObject, ProgramObjects
 from porting.source.library import TENSOR_KINDS
 from porting.source.project import Module, Unit
 
@@ -30,12 +33,12 @@ __all__ = [
     "list_constants",
     "list_functions",
     "list_objects",
+    "list_program_objects",
     "list_tensors",
-    "list_things",
 ]
 
 ANY = "*"
-"""The cell of a container that holds what may stand at any other index or key."""
+"""The name, in a container, of what holds what may stand at any other index or key."""
 
 Scope = Dict[Any, "Value"]
 """Cells by name: of a function's locals, a module's globals, an object's attributes or a container's elements."""
@@ -43,11 +46,11 @@ Scope = Dict[Any, "Value"]
 
 @dataclass(eq=False)
 class Object:
-    """A thing, an instance of a class of the program's, or a container; several variables may hold the same one."""
+    """A program object, an instance of a program's class, or a container; several variables may hold the same one."""
 
-    thing: Optional[Thing] = None
+    program_object: Optional[ProgramObject] = None
     definition: Optional[Class] = None
-    cells: Scope = field(default_factory=dict)
+    variables: Scope = field(default_factory=dict)
     """Its attributes."""
     elements: Optional[Scope] = None
     """What it holds by index or key, where it is a container; see `ANY`."""
@@ -81,7 +84,7 @@ class Class:
     unit: Unit
     module: Module
     bases: Tuple[Value, ...] = ()
-    cells: Scope = field(default_factory=dict)
+    variables: Scope = field(default_factory=dict)
 
     @cached_property
     def line(self) -> Tuple[Class, ...]:
@@ -113,7 +116,7 @@ class Constant:
 
 @dataclass(eq=False)
 class Bound:
-    """A method of a thing, or a name of an object of which nothing else is known."""
+    """A method of a program object, or a name of an object of which nothing else is known."""
 
     receiver: Value
     name: str
@@ -133,7 +136,7 @@ class Stream:
     """What is gone through: a generator's values, or pairs of counts and batches."""
 
     element: Value
-    things: Things = ()
+    objects: ProgramObjects = ()
     """The loaders and the like that its elements come of."""
 
 
@@ -155,8 +158,10 @@ def join(*values: Value) -> Value:
 
 
 def list_objects(value: Value, *kinds: Kind) -> List[Object]:
-    """List the objects of a value that are things of these kinds."""
-    return [item for item in value if isinstance(item, Object) and item.thing and item.thing.kind in kinds]
+    """List the objects of a value that are program objects of these kinds."""
+    return [
+        item for item in value if isinstance(item, Object) and item.program_object and item.program_object.kind in kinds
+    ]
 
 
 def list_functions(values: Iterable[Value]) -> List[Function]:
@@ -164,10 +169,15 @@ def list_functions(values: Iterable[Value]) -> List[Function]:
     return [item for value in values for item in value if isinstance(item, Function)]
 
 
-def list_tensors(*values: Value) -> Things:
+def list_tensors(*values: Value) -> ProgramObjects:
     """List the tensors that values may be, those in containers left out."""
-    things = (item.thing for value in values for item in value if isinstance(item, Object) and item.thing is not None)
-    return tuple(thing for thing in things if thing.kind in TENSOR_KINDS)
+    objects = (
+        item.program_object
+        for value in values
+        for item in value
+        if isinstance(item, Object) and item.program_object is not None
+    )
+    return tuple(one for one in objects if one.kind in TENSOR_KINDS)
 
 
 def list_constants(value: Value) -> List[Any]:
@@ -175,33 +185,33 @@ def list_constants(value: Value) -> List[Any]:
     return [item.value for item in value if isinstance(item, Constant)]
 
 
-def list_things(value: Value) -> Things:
-    """List the things of a value, with those that stand in its containers."""
+def list_program_objects(value: Value) -> ProgramObjects:
+    """List the program objects of a value, with those that stand in its containers."""
     if not value:
         return ()
     if len(value) == 1:
         item = value[0]
         if isinstance(item, Object):
-            if item.thing is not None:
-                return (item.thing,)
+            if item.program_object is not None:
+                return (item.program_object,)
         elif not isinstance(item, Stream):
             return ()
-    things: Dict[Thing, None] = {}
-    for thing in _go_through_things(value, set()):
-        things[thing] = None
-    return tuple(things)
+    objects: Dict[ProgramObject, None] = {}
+    for program_object in _go_through_objects(value, set()):
+        objects[program_object] = None
+    return tuple(objects)
 
 
-def _go_through_things(items: Iterable[Item], seen: set) -> Iterator[Thing]:
+def _go_through_objects(items: Iterable[Item], seen: set) -> Iterator[ProgramObject]:
     for item in items:
         if isinstance(item, Object):
             if id(item) in seen:
                 continue
             seen.add(id(item))
-            if item.thing is not None:
-                yield item.thing
+            if item.program_object is not None:
+                yield item.program_object
             elif item.elements is not None:
                 for element in list(item.elements.values()):
-                    yield from _go_through_things(element, seen)
+                    yield from _go_through_objects(element, seen)
         elif isinstance(item, Stream):
-            yield from _go_through_things(item.element, seen)
+            yield from _go_through_objects(item.element, seen)

@@ -1,4 +1,4 @@
-"""The state of a walk: where it stands in the program, the cells, what is being called, and the dispatch by syntax."""
+"""Keep the state of a walk: its place in the program, the variables, what is being called; dispatch by syntax."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, ContextManager, Dict, FrozenSet, List, Mapping, Optional, Sequence, Set, Tuple, Type
 
 from porting.diagnostics import Place
-from porting.source.facts import Call, Kind, Loop, LoopKind, Statement, Thing, Things, Where
+from porting.source.facts import Call, Kind, Loop, LoopKind, ProgramObject, ProgramObjects, Statement, Where
 from porting.source.project import Module, Project, Unit
+from porting.source.walk.fact_collector import FactCollector
 from porting.source.walk.guesses import Uses, find_uses
-from porting.source.walk.recorder import Recorder
 from porting.source.walk.store import Store, Writes
 from porting.source.walk.values import UNKNOWN, Class, Constant, Function, Object, Scope, Value
 
@@ -39,7 +39,7 @@ class Frame:
 
     unit: Unit
     module: Module
-    cells: Scope
+    variables: Scope
     name: str = ""
     scopes: Tuple[Scope, ...] = ()
     """The locals of the functions around it, the innermost first."""
@@ -70,7 +70,7 @@ class Walk:
     executors: Mapping[Type[ast.AST], Executor]
     most_steps: int
     most_walks: int
-    recorder: Recorder = field(default_factory=Recorder)
+    collector: FactCollector = field(default_factory=FactCollector)
     store: Store = field(default_factory=Store)
     globals: Dict[Module, Scope] = field(default_factory=dict)
     frames: Tuple[Frame, ...] = ()
@@ -101,8 +101,8 @@ class Walk:
     methods: Dict[str, List[Class]] = field(default_factory=dict)
     """The classes that define a method of a name."""
     instances: Dict[Class, List[Object]] = field(default_factory=dict)
-    by_thing: Dict[Thing, Object] = field(default_factory=dict)
-    guessed: Dict[Thing, bool] = field(default_factory=dict)
+    by_program_object: Dict[ProgramObject, Object] = field(default_factory=dict)
+    guessed: Dict[ProgramObject, bool] = field(default_factory=dict)
     """What was taken for a tensor though nothing tells, as parameters of `forward`, and whether it may be a number."""
     walks: Dict[ast.AST, int] = field(default_factory=dict)
     """How often the body of each function was walked."""
@@ -146,33 +146,39 @@ class Walk:
         node: ast.Call,
         *,
         name: str,
-        receiver: Things,
-        arguments: Tuple[Things, ...],
-        keywords: Mapping[str, Things],
+        receiver: ProgramObjects,
+        arguments: Tuple[ProgramObjects, ...],
+        keywords: Mapping[str, ProgramObjects],
     ) -> Call:
         """Record a call that stands here."""
-        call = self.recorder.find_call(node)
+        call = self.collector.find_call(node)
         if call is None:
-            order = self.recorder.num_facts
+            order = self.collector.num_facts
             call = Call(node, self.place_of(node), name, self.where, receiver, arguments, keywords, order=order)
-            self.recorder.add_call(call)
+            self.collector.add_call(call)
         else:
             where = call.where if self.stands_as(call.where) else self.where
             given = Call(node, call.place, name, where, receiver, arguments, keywords)
-            self.recorder.merge_call(call, given)
+            self.collector.merge_call(call, given)
         return call
 
     def record_statement(
-        self, node: ast.AST, things: Things, targets: Things = (), *, shown: Optional[ast.AST] = None, asks: str = ""
+        self,
+        node: ast.AST,
+        objects: ProgramObjects,
+        targets: ProgramObjects = (),
+        *,
+        shown: Optional[ast.AST] = None,
+        asks: str = "",
     ) -> None:
         """Record a statement that stands here; `shown` is the part of it that is shown, if not all."""
-        known = self.recorder.find_statement(node)
+        known = self.collector.find_statement(node)
         if known is None:
-            statement = Statement(node, self.place_of(shown or node), self.where, things, targets, asks)
-            self.recorder.add_statement(statement)
+            statement = Statement(node, self.place_of(shown or node), self.where, objects, targets, asks)
+            self.collector.add_statement(statement)
         else:
             where = known.where if self.stands_as(known.where) else self.where
-            self.recorder.merge_statement(known, where, things, targets)
+            self.collector.merge_statement(known, where, objects, targets)
 
     def place_of(self, node: ast.AST) -> Place:
         """Say where a node of the function that is being walked stands."""
@@ -218,11 +224,11 @@ class Walk:
         """Remember that `eval()` or `train()` was called."""
         self.store.write(self.modes, "evaluation", (Constant.of(evaluation),))
 
-    def wrap(self, thing: Thing) -> Object:
-        """Give the one object of a thing."""
-        known = self.by_thing.get(thing)
+    def wrap(self, program_object: ProgramObject) -> Object:
+        """Give the one `Object` of a program object."""
+        known = self.by_program_object.get(program_object)
         if known is None:
-            known = self.by_thing[thing] = Object(thing)
+            known = self.by_program_object[program_object] = Object(program_object)
         return known
 
     def make(
@@ -231,31 +237,31 @@ class Walk:
         kind: Kind,
         *,
         name: str,
-        parts: Things = (),
+        parts: ProgramObjects = (),
         call: Optional[Call] = None,
         label: Any = "",
         is_guess: bool = False,
     ) -> Object:
-        """Make the thing that an expression of the function that is being walked makes."""
+        """Make the program object that an expression of the function that is being walked makes."""
         key = (node, self.frame.key, kind, name, label)
-        thing = self.recorder.find_thing(key, parts)
-        if thing is None:
+        program_object = self.collector.find_object(key, parts)
+        if program_object is None:
             place = self._place_made(node, call)
-            thing = self.recorder.make_thing(
+            program_object = self.collector.make_object(
                 key, kind, name=name, place=place, parts=parts, call=call, is_guess=is_guess
             )
-        return self.wrap(thing)
+        return self.wrap(program_object)
 
     def derive(
-        self, node: ast.AST, parts: Things, *, name: str, call: Optional[Call] = None, label: Any = ""
+        self, node: ast.AST, parts: ProgramObjects, *, name: str, call: Optional[Call] = None, label: Any = ""
     ) -> Object:
         """Make what is computed of tensors."""
         key = (node, self.frame.key, "derived", label)
-        thing = self.recorder.find_thing(key, parts)
-        if thing is None:
+        program_object = self.collector.find_object(key, parts)
+        if program_object is None:
             place = self._place_made(node, call)
-            thing = self.recorder.derive_thing(key, parts, name=name, place=place, call=call)
-        return self.wrap(thing)
+            program_object = self.collector.derive_object(key, parts, name=name, place=place, call=call)
+        return self.wrap(program_object)
 
     def _place_made(self, node: ast.AST, call: Optional[Call]) -> Place:
         return call.place if call is not None and call.node is node else self.place_of(node)
@@ -309,7 +315,7 @@ class Walk:
             with self.store.without_branches():
                 part()
         except RecursionError:
-            self.recorder.left.append(self.frame.unit.file)
+            self.collector.left.append(self.frame.unit.file)
         self.flow = Flow.ON
 
     def list_loops_of_library(self, node: ast.AST) -> Tuple[Loop, ...]:

@@ -1,7 +1,7 @@
-"""The place of a fault: both sides' values, gradients, updates and settings, compared where they first part.
+"""This package finds the place of a fault, where plain PyTorch and the port first part.
 
-Steps are captured and replayed operator by operator, which needs a torch that can capture: the names are loaded on
-first use.
+Values, gradients, updates and settings of both sides are compared. Steps are captured and replayed operator by
+operator, which needs a torch that can capture: the names are loaded on first use.
 """
 
 from __future__ import annotations

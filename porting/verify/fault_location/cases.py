@@ -25,10 +25,10 @@ __all__ = [
     "find_labels",
     "find_more_of",
     "find_shares",
+    "find_steadiness",
     "get_rate",
     "gives",
     "is_multiple",
-    "is_steady",
     "join_tensors",
     "times",
     "try_labels",
@@ -118,7 +118,7 @@ def fit(case: Case, columns: Sequence[Tensors], *, onto_plain: bool = False) -> 
     return [float(share) for share in shares] if case.is_explained_by(start + matrix @ shares) else None
 
 
-def is_steady(case: Case, kind: str) -> Optional[bool]:
+def find_steadiness(case: Case, kind: str) -> Optional[bool]:
     """Tell whether the port's tensors of a kind are the same factor times plain PyTorch's in other kept steps, too.
 
     Each tensor is asked; as both sides come apart on the way, near to the factor is enough. None where too few steps
@@ -165,7 +165,7 @@ def times(count: Callable[[Case], float]) -> Predicate:
 
     def find(case: Case) -> Fields:
         number = count(case)
-        if number <= 1 or not is_multiple(case) or is_steady(case, "gradient") is False:
+        if number <= 1 or not is_multiple(case) or find_steadiness(case, "gradient") is False:
             return None
         parts = {"": number, "1 / ": 1 / number}
         found = [part for part, wanted in parts.items() if math.isclose(case.factor, wanted, rel_tol=1e-3)]

@@ -1,4 +1,7 @@
-"""The table of hypotheses: the phase that a cause changes, what tells it from the evidence, and how it is said."""
+"""List the causes that a fault may have: the phase that each changes, and what tells it from the evidence.
+
+`location` says those that explain a case.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import Any, Callable, Iterator, Mapping, Sequence, Tuple
 
 import torch
 
-from porting.diagnostics import list_names
+from porting.diagnostics import join_names
 from porting.verify.fault_location.cases import (
     Case,
     Fields,
@@ -18,10 +21,10 @@ from porting.verify.fault_location.cases import (
     find_labels,
     find_more_of,
     find_shares,
+    find_steadiness,
     get_rate,
     gives,
     is_multiple,
-    is_steady,
     join_tensors,
     times,
     try_labels,
@@ -33,10 +36,10 @@ from porting.verify.fault_location.cases import (
 )
 from porting.verify.fault_location.evidence import find_module
 
-__all__ = ["CAUSES", "explain", "list_causes"]
+__all__ = ["CAUSES", "explain", "iter_causes"]
 
 
-def list_causes(phase: str, case: Case) -> Iterator[str]:
+def iter_causes(phase: str, case: Case) -> Iterator[str]:
     """Say each cause of a phase that explains the case, in the order of the table."""
     for words, find in CAUSES[phase].items():
         fields = find(case)
@@ -46,14 +49,14 @@ def list_causes(phase: str, case: Case) -> Iterator[str]:
 
 def explain(phase: str, case: Case) -> str:
     """Say the first cause of a phase that explains the case; nothing where none does."""
-    return next(list_causes(phase, case), "")
+    return next(iter_causes(phase, case), "")
 
 
 def _describe_case(case: Case) -> Mapping[str, Any]:
     """Return what the words of any cause may have in braces."""
     if case.fault is not None:
         return {"name": case.fault.record.name, "owner": case.evidence.name_module(case.path)}
-    names = "every parameter" if len(case.names) == len(case.plain) else list_names(case.names, most=4)
+    names = "every parameter" if len(case.names) == len(case.plain) else join_names(case.names, most=4)
     has_numbers = case.plain.keys() >= set(case.names) <= case.ported.keys()
     return {"name": case.names[0], "names": names, "factor": case.factor if has_numbers else 0.0}
 
@@ -106,7 +109,7 @@ def _find_tied(case: Case) -> Fields:
     return {"other": tied} if tied and other.get(tied) is not other.get(case.names[0]) else None
 
 
-def _is_constant(side: int) -> Callable[[Case], bool]:
+def _ask_whether_constant(side: int) -> Callable[[Case], bool]:
     """Tell whether only this side's rates are one and the same."""
     return lambda case: [len(set(rates.tolist())) == 1 for rates in case.sides] == [side == 0, side == 1]
 
@@ -158,7 +161,7 @@ def _find_weights(case: Case) -> Fields:
         if name.startswith(here) and name in ported and one.is_floating_point()
         if not torch.allclose(one.double(), ported[name].double(), rtol=1e-3, atol=1e-7)
     ]
-    return {"weights": list_names(found, most=4)} if found else None
+    return {"weights": join_names(found, most=4)} if found else None
 
 
 def _find_rounding(case: Case) -> Fields:
@@ -173,13 +176,13 @@ def _make_nothing(case: Case) -> torch.Tensor:
     return torch.zeros_like(case.sides[0])
 
 
-def _list_momentum(case: Case) -> Mapping[str, torch.Tensor]:
+def _collect_momentum(case: Case) -> Mapping[str, torch.Tensor]:
     slots = case.evidence.step.before.slots
     return {name: own[key] for name, own in slots.items() for key in ("momentum_buffer", "exp_avg") if key in own}
 
 
 def _make_late_momentum(case: Case) -> Any:
-    momentum = _list_momentum(case)
+    momentum = _collect_momentum(case)
     is_known = "momentum" in case.evidence.plain.optimizer.defaults and all(name in momentum for name in case.names)
     return -get_rate(case) * join_tensors(momentum, case.names) if is_known else None
 
@@ -314,13 +317,13 @@ CAUSES: Mapping[str, Mapping[str, Predicate]] = {
             lambda case: case.factor < 0 and is_multiple(case)
         ),
         "the update of {names} is {factor:.5g} times plain PyTorch's, as another learning rate would make it": when(
-            lambda case: bool(is_steady(case, "update")) and is_multiple(case)
+            lambda case: bool(find_steadiness(case, "update")) and is_multiple(case)
         ),
         "the update of {names} is {factor:.5g} times plain PyTorch's in this step": when(is_multiple),
         "a weight decay of {more} acts on {names}{alone}": find_more_of(
             lambda case: case.evidence.step.before.parameters
         ),
-        "the momentum of {names} counts by {more}": find_more_of(_list_momentum),
+        "the momentum of {names} counts by {more}": find_more_of(_collect_momentum),
         "the gradient of {names} counts by {more}": find_more_of(lambda case: case.evidence.step.gradients),
     },
     "whole": {
@@ -343,8 +346,8 @@ CAUSES: Mapping[str, Mapping[str, Predicate]] = {
         "`{name}` takes in statistics of other values, or of another number of micro-batches": _always,
     },
     "schedule": {
-        "the schedule is ignored, the rate stays": when(_is_constant(1)),
-        "the port has a schedule, plain PyTorch has none": when(_is_constant(0)),
+        "the schedule is ignored, the rate stays": when(_ask_whether_constant(1)),
+        "the port has a schedule, plain PyTorch has none": when(_ask_whether_constant(0)),
         "every rate is {factor:g} times plain PyTorch's, as of an optimizer with another one": when(
             lambda case: len(case.sides[0]) > 1 and is_multiple(case)
         ),

@@ -1,4 +1,7 @@
-"""`locate_fault`: where a port first differs from plain PyTorch: pass, module, operator and line, and why."""
+"""Say where a port first differs from plain PyTorch: the pass, module, operator and line, and why.
+
+A proof that fails asks for it.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from torch import nn
 
 from porting.adapters import load_checkpoint
 from porting.api.ported_model import PortedModel
-from porting.diagnostics import list_names
+from porting.diagnostics import join_names
 from porting.verify.certificate import Curves, Location, Measured
 from porting.verify.fault_location.cases import Case
 from porting.verify.fault_location.evidence import Evidence, MakeCall, Ratios, copy_changed, gather_evidence
@@ -206,8 +209,8 @@ def _locate_evaluation(evidence: Evidence, call: MicroBatch) -> Location:
         ported.train(was_training)
     changed = sorted((name for name in changed if name not in written), key=lambda name: "running_" not in name)
     if changed:
-        cause = f"an evaluation by the port writes {list_names(changed, most=4)}, which it must not"
-        cause += f"; {list_names(modes, most=4)} stays in train mode" if modes else ""
+        cause = f"an evaluation by the port writes {join_names(changed, most=4)}, which it must not"
+        cause += f"; {join_names(modes, most=4)} stays in train mode" if modes else ""
         return evidence.locate("evaluation", changed[0].rpartition(".")[0] or ROOT, operator=changed[0], cause=cause)
     fault = None if replayed is None else find_value_fault(traces[0], replayed, traces[1])
     if fault is not None:
@@ -218,7 +221,7 @@ def _locate_evaluation(evidence: Evidence, call: MicroBatch) -> Location:
     kept = ported.model.state_dict()
     unsaved = [name for name, _buffer in ported.model.named_buffers() if name not in kept]
     if unsaved:
-        words.append(f"no checkpoint has {list_names(unsaved, most=4)}: `register_buffer(..., persistent=False)`")
+        words.append(f"no checkpoint has {join_names(unsaved, most=4)}: `register_buffer(..., persistent=False)`")
     cause = "; ".join(words) or f"the evaluation differs in {evidence.first.name}"
     return Location("evaluation", evidence.first.step, cause=cause)
 

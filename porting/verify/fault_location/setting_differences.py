@@ -68,7 +68,7 @@ def _compare_pair(path: str, one: nn.Module, other: nn.Module) -> Iterator[Setti
         if any(kind.__module__.startswith("torch.nn.") for kind in kinds) and not issubclass(kinds[1], kinds[0]):
             return  # with settings of their own, which say nothing more
     yield from _compare_functions(path, "forward", *(_find_forward(module) for module in (one, other)))
-    before, after = _list_settings(one), _list_settings(other)
+    before, after = _collect_settings(one), _collect_settings(other)
     for name in {**before, **after}:
         values = before.get(name, _MISSING), after.get(name, _MISSING)
         # whether one is trained that the other has not is no more than that
@@ -82,7 +82,7 @@ def _find_forward(module: nn.Module) -> Any:
     return getattr(forward, "__func__", forward)
 
 
-def _list_settings(module: nn.Module) -> Dict[str, Any]:
+def _collect_settings(module: nn.Module) -> Dict[str, Any]:
     found: Dict[str, Any] = {}
     for name, value in vars(module).items():
         # a `forward` that was put on the instance is compared as code

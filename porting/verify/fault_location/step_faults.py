@@ -1,4 +1,7 @@
-"""The search of a step: the first operator that differs, the loss, the gradients, the buffers, or the update."""
+"""Search a step for the first operator that differs, or for its loss, gradients, buffers or update.
+
+`location` goes through these in the order of a step.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,12 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 import torch
 
-from porting.diagnostics import list_names
+from porting.diagnostics import join_names
 from porting.torch_insides.modules import LOSSES
 from porting.verify.certificate import Location
 from porting.verify.fault_location.cases import Case
 from porting.verify.fault_location.evidence import Evidence, find_module
-from porting.verify.fault_location.hypotheses import explain, list_causes
+from porting.verify.fault_location.hypotheses import explain, iter_causes
 from porting.verify.fault_location.reproduction import reproduce_fault, reproduce_module
 from porting.verify.fault_location.setting_differences import SettingDifference
 from porting.verify.fault_location.trace_comparison import (
@@ -58,7 +61,7 @@ def _join_words(*words: str) -> str:
     return "; ".join(filter(None, words))
 
 
-def _list_words(differences: Sequence[SettingDifference]) -> str:
+def _join_differences(differences: Sequence[SettingDifference]) -> str:
     more = [f"{len(differences) - 4} more"] if len(differences) > 4 else []
     return "; ".join([*map(str, differences[:4]), *more])
 
@@ -106,7 +109,7 @@ def _explain_value(fault: ValueFault, path: str, evidence: Evidence) -> str:
         owner = differences[0].owner or ROOT
         kind = type(find_module(owner, evidence.plain.model)).__name__
         name = "the loss" if path in (LOSS, "") else f"`{evidence.name_module(owner)}` ({kind})"
-        words.append(f"{name} has other settings: {_list_words(differences)}")
+        words.append(f"{name} has other settings: {_join_differences(differences)}")
     if not differences or any(item.name in ("forward", "loss") for item in differences):
         words.append(explain("structure", case))
     return _join_words(*words) or explain("operator", case)
@@ -123,7 +126,7 @@ def _explain_losses(evidence: Evidence) -> Sequence[str]:
         return ()
     losses = [{"loss": torch.tensor(side, dtype=torch.float64)} for side in (plain, ported)]
     case = Case(losses[0], losses[1], ["loss"], evidence, tolerance=1e-4)
-    labels, samples = list(list_causes("labels", case)), list(list_causes("samples", case))
+    labels, samples = list(iter_causes("labels", case)), list(iter_causes("samples", case))
     words = ", or ".join([*labels, *samples]) or explain("loss", replace(case, tolerance=1e-3))
     return words, "data" if samples and not labels else "loss"
 
@@ -136,7 +139,7 @@ def find_loss_fault(evidence: Evidence) -> Optional[Location]:
     words, phase = explained
     is_output = not words and "output" in evidence.first.kind
     around = evidence.unknown if evidence.unknown or evidence.handed else _AROUND
-    cause = _join_words(_list_words(evidence.loss), words, evidence.handed, around)
+    cause = _join_words(_join_differences(evidence.loss), words, evidence.handed, around)
     return evidence.locate("forward" if is_output else phase, LOSS, cause=cause)
 
 
@@ -167,9 +170,9 @@ def find_backward_fault(evidence: Evidence) -> Optional[Location]:
     cause = _join_words(
         evidence.handed,
         f"{evidence.unknown}, and parameters' gradients alone tell the module" if evidence.unknown else "",
-        f"{list_names(frozen, most=4)} has another `requires_grad`: it is frozen on one side" if frozen else "",
-        f"the port has no gradient of {list_names(missing, most=4)}" if missing else "",
-        "" if frozen or missing else f"the gradient of {list_names(wrong, most=4)} differs",
+        f"{join_names(frozen, most=4)} has another `requires_grad`: it is frozen on one side" if frozen else "",
+        f"the port has no gradient of {join_names(missing, most=4)}" if missing else "",
+        "" if frozen or missing else f"the gradient of {join_names(wrong, most=4)} differs",
     )
     return evidence.locate("backward", path if find_module(path, evidence.plain.model) and path else ROOT, cause=cause)
 
@@ -205,9 +208,9 @@ def _find_backward_operator(wrong: Sequence[str], evidence: Evidence) -> Optiona
     record = fault.record if extra is None and fault is not None else extra
     if record is None:
         return None
-    words, path = f"the gradient of {list_names(wrong, most=4)} differs", record.origin.module
+    words, path = f"the gradient of {join_names(wrong, most=4)} differs", record.origin.module
     if missing:
-        words = f"the port has no gradient of {list_names(missing, most=4)}"
+        words = f"the port has no gradient of {join_names(missing, most=4)}"
     elif fault is not None:
         case = Case(evidence=evidence, path=fault.record.origin.module, fault=fault)
         words = f"{words}; {explain('derivative', case)}"
@@ -216,7 +219,7 @@ def _find_backward_operator(wrong: Sequence[str], evidence: Evidence) -> Optiona
         place = f" at {extra.origin.place}" if extra.origin.place is not None else ""
         effect = ", which cuts the graph: no gradient goes through it" if extra.name == "aten.detach" else ""
         alone = f"only the port runs `{extra.name}`{place}{effect}"
-    cause = _join_words(words, alone, _list_words(evidence.list_settings(path)))
+    cause = _join_words(words, alone, _join_differences(evidence.list_settings(path)))
     return evidence.locate("backward", path or LOSS, operator=record.name, place=record.origin.place, cause=cause)
 
 
@@ -257,7 +260,7 @@ def find_buffer_fault(evidence: Evidence) -> Optional[Location]:
         "buffer",
         path,
         operator=name,
-        cause=_join_words(_list_words(evidence.list_settings(path)), cause),
+        cause=_join_words(_join_differences(evidence.list_settings(path)), cause),
         reproduction=reproduce_module(path, evidence, attribute=name.rpartition(".")[2]),
     )
 
@@ -282,7 +285,7 @@ def find_update_fault(evidence: Evidence) -> Optional[Location]:
         is_beside = all(_agrees_in_replay(evidence, "parameters", name) for name in wrong)
         words = explain("update", Case(plain, ported, wrong, evidence))
         cause = _join_words(_BESIDE.format(wrong[0]) if is_beside else "", words)
-        cause = cause or f"the settings of {optimizer} agree, but the update of {list_names(wrong, most=4)} is another"
+        cause = cause or f"the settings of {optimizer} agree, but the update of {join_names(wrong, most=4)} is another"
         owner = wrong[0] if len(wrong) < len(plain) else ""
     return evidence.locate("update", owner.rpartition(".")[0] or ROOT, operator=optimizer, cause=cause)
 
@@ -303,7 +306,7 @@ def _say_setting(difference: SettingDifference, evidence: Evidence) -> str:
     """Say what differs between the optimizers, and for which parameters."""
     owners: Sequence[str] = difference.owner.split(", ") if difference.owner else ()
     parameters: Dict[str, Any] = dict(evidence.plain.model.named_parameters())
-    where = f" for {list_names(owners, most=4)}" if owners else ""
+    where = f" for {join_names(owners, most=4)}" if owners else ""
     if owners and all(name.rpartition(".")[2] == "bias" for name in owners):
         where += ", biases alone"
     elif owners and all(name in parameters and parameters[name].dim() <= 1 for name in owners):

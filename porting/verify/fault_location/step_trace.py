@@ -87,7 +87,7 @@ class MicroBatchTrace:
         before, self._origin = self._origin, origin
         try:
             # within another it is recorded already
-            with _Recorder(self) if before is None else nullcontext():
+            with _TracingMode(self) if before is None else nullcontext():
                 result = function(*args, **kwargs)
         finally:
             self._origin = before
@@ -99,7 +99,7 @@ class MicroBatchTrace:
     def run_backward(self, backward: Callable[[], Any]) -> None:
         """Run the backward pass and record its operators, each as that of the function whose gradient it makes."""
         self._is_backward = True
-        with _Recorder(self):
+        with _TracingMode(self):
             backward()
         # nodes hold memory
         self._nodes = NewNodes()
@@ -133,7 +133,7 @@ class MicroBatchTrace:
         """Keep the loss that the forward pass ends with."""
         self.loss, self._loss_number = loss.detach().clone(), self._made_by.get(_find_address(loss))
 
-    def list_used(self) -> Set[int]:
+    def collect_used(self) -> Set[int]:
         """Return the numbers of the operators that the loss depends on; of all where that is not known."""
         if self._loss_number is None:
             return set(range(len(self.values)))
@@ -153,7 +153,7 @@ class MicroBatchTrace:
         self._origin = origin
 
 
-class _Recorder(TorchDispatchMode):
+class _TracingMode(TorchDispatchMode):
     """Tells a trace of each operator below autograd."""
 
     def __init__(self, trace: MicroBatchTrace) -> None:

@@ -98,7 +98,7 @@ def find_value_fault(
     """
     noise = [] if changed is None or len(changed.values) != len(plain.values) else changed.values
     pairs, alone = _align_values(plain, ported)
-    used = plain.list_used(), ported.list_used()
+    used = plain.collect_used(), ported.collect_used()
     if seeds is None:
         pairs.sort(key=lambda pair: not all(record.number in of for record, of in zip(pair, used)))
     for one, other in pairs:

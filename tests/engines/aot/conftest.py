@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from porting.engines.aot.compile_process import compile_in_child
-from porting.engines.aot.library import load_program
+from porting.engines.aot.library import load_library
 from porting.engines.compiled.compile_settings import CompileSettings
 from porting.engines.compiled.program_file import write_program
 from tests.engines.compiled_step import step_program
@@ -23,7 +23,7 @@ def compile_into(compiler_server):
         compiling = str(Path(__file__).with_name("compiling.py"))
         code, said = compiler_server.run(compiling, str(folder), str(num_threads))
         assert code == 0, said
-        return load_program(folder / "out")
+        return load_library(folder / "out")
 
     return compile_program
 

@@ -16,9 +16,9 @@ from porting.engines.aot.library import (
     LIBRARY,
     OPERATORS,
     RUNNER,
-    LoadedProgram,
-    ProgramLoadError,
-    load_program,
+    LibraryLoadError,
+    LoadedLibrary,
+    load_library,
 )
 from porting.engines.compiled.call_layout import TensorSpec
 from tests.engines.compiled_step import results_and_state, step_program
@@ -33,7 +33,7 @@ REPOSITORY = Path(__file__).parents[3]
 def test_a_compiled_program_computes_what_its_graph_computes(folder):
     module = step_program().module
 
-    found = results_and_state(load_program(folder))
+    found = results_and_state(load_library(folder))
 
     expected = results_and_state(lambda arguments: module(*arguments))
     torch.testing.assert_close(found, expected)
@@ -41,7 +41,7 @@ def test_a_compiled_program_computes_what_its_graph_computes(folder):
 
 @pytest.mark.slow
 def test_its_random_numbers_are_those_of_torchs_generator(folder):
-    run, module = load_program(folder), step_program().module
+    run, module = load_library(folder), step_program().module
 
     results_and_state(run)
 
@@ -62,9 +62,9 @@ def test_a_folder_that_was_moved_loads_without_inductor_and_without_a_compiler(f
     program = """
 import sys
 from pathlib import Path
-from porting.engines.aot.library import load_program
+from porting.engines.aot.library import load_library
 from tests.engines.compiled_step import step_arguments
-run = load_program(Path(sys.argv[1]))
+run = load_library(Path(sys.argv[1]))
 assert not [name for name in sys.modules if name.startswith(("torch._inductor", "torch._dynamo", "triton"))]
 print(float(run(step_arguments())[0]) > 0)
 """
@@ -84,7 +84,7 @@ print(float(run(step_arguments())[0]) > 0)
 
 @pytest.mark.slow
 def test_tensors_need_no_alignment(folder):
-    run = load_program(folder)
+    run = load_library(folder)
 
     def run_unaligned(arguments):
         shifted = [torch.empty(value.numel() + 1, dtype=value.dtype)[1:].view(value.shape) for value in arguments]
@@ -100,7 +100,7 @@ def test_tensors_need_no_alignment(folder):
 
 @pytest.mark.slow
 def test_another_number_of_threads_than_it_was_compiled_for_does_no_harm(folder):
-    run, num_threads = load_program(folder), torch.get_num_threads()
+    run, num_threads = load_library(folder), torch.get_num_threads()
     expected = results_and_state(run)
     try:
         torch.set_num_threads(4)
@@ -115,7 +115,7 @@ def test_another_number_of_threads_than_it_was_compiled_for_does_no_harm(folder)
 
 
 def test_tensors_of_another_shape_are_refused_by_name():
-    run = LoadedProgram(list, [TensorSpec("input:0:", (2, 3), (3, 1), torch.float32)])
+    run = LoadedLibrary(list, [TensorSpec("input:0:", (2, 3), (3, 1), torch.float32)])
 
     with pytest.raises(TypeError, match=r"as `input:0:` and got a tensor of shape \[3, 3\]"):
         run([torch.zeros(3, 3)])
@@ -127,14 +127,14 @@ def test_tensors_of_another_shape_are_refused_by_name():
     ids=["strides", "dtype", "device"],
 )
 def test_tensors_of_another_kind_are_refused(other):
-    run = LoadedProgram(list, [TensorSpec("input:0:", (2, 3), (3, 1), torch.float32)])
+    run = LoadedLibrary(list, [TensorSpec("input:0:", (2, 3), (3, 1), torch.float32)])
 
     with pytest.raises(TypeError, match="was compiled for"):
         run([other])
 
 
 def test_another_number_of_tensors_is_refused():
-    run = LoadedProgram(list, [TensorSpec("input:0:", (2,), (1,), torch.float32)])
+    run = LoadedLibrary(list, [TensorSpec("input:0:", (2,), (1,), torch.float32)])
 
     with pytest.raises(TypeError, match="takes 1 tensors and got 0"):
         run([])
@@ -145,7 +145,7 @@ def test_other_errors_of_a_run_come_through():
         raise RuntimeError("out of luck")
 
     with pytest.raises(RuntimeError, match="out of luck"):
-        LoadedProgram(fail, [])([])
+        LoadedLibrary(fail, [])([])
 
 
 def facts(**changed):
@@ -166,13 +166,13 @@ def facts(**changed):
 def test_a_folder_without_a_program_is_an_error_with_a_reason(tmp_path, content, reason):
     (tmp_path / RUNNER).write_text(content)
 
-    with pytest.raises(ProgramLoadError, match=reason):
-        load_program(tmp_path)
+    with pytest.raises(LibraryLoadError, match=reason):
+        load_library(tmp_path)
 
 
 def test_a_library_that_is_none_is_an_error_with_a_reason(tmp_path):
     (tmp_path / RUNNER).write_text(facts())
     (tmp_path / LIBRARY).write_bytes(b"no library")
 
-    with pytest.raises(ProgramLoadError, match="`program.so` cannot be loaded"):
-        load_program(tmp_path)
+    with pytest.raises(LibraryLoadError, match="`program.so` cannot be loaded"):
+        load_library(tmp_path)

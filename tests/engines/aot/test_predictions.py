@@ -8,10 +8,10 @@ from torch import nn
 
 from porting.capture import capture_step
 from porting.engines.aot.predictions import predict_seconds
-from porting.engines.calls.executable import Variant
+from porting.engines.calls.executable import Choice
 from porting.engines.contract.step_cost import StepCost
 
-AOT = Variant("aot")
+AOT = Choice("aot")
 
 
 def predict(products=0.0, library=0.0, update=0.0, rest=0.0, **facts):
@@ -61,7 +61,7 @@ def test_without_cells_the_least_is_never_more_than_the_usual_and_that_never_mor
 def test_several_steps_of_a_run_matter_for_tiny_steps_only(seconds, is_worth_it):
     cost = StepCost(0.0, 0.0, 0.0, seconds, num_iterations=100)
 
-    single, several = (predict_seconds(Variant("aot", steps_per_run=number), cost).median for number in (1, 10))
+    single, several = (predict_seconds(Choice("aot", steps_per_run=number), cost).median for number in (1, 10))
 
     assert (single / several > 1.05) is is_worth_it
 

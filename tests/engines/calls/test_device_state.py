@@ -206,8 +206,8 @@ def test_storages_are_those_of_everything_that_outlives_a_call():
     state = DeviceState.for_graph(graph_of(WithConstant(), torch.ones(2, 4)), replicas=2)
 
     expected = [*state.parameters.values(), *state.constants, *state.buffers[0].values(), *state.buffers[1].values()]
-    assert state.find_storages() == {tensor.untyped_storage().data_ptr() for tensor in expected}
-    assert len(state.find_storages()) == len(expected)
+    assert state.collect_storages() == {tensor.untyped_storage().data_ptr() for tensor in expected}
+    assert len(state.collect_storages()) == len(expected)
 
 
 # -- parameters with a part for each group of replicas
@@ -236,7 +236,7 @@ def test_replicas_work_on_the_part_of_their_group(strided, groups):
     state = grouped_state(strided=strided)
 
     for replica, group in enumerate(groups):
-        weight, bias = state.find_arguments(replica)
+        weight, bias = state.list_arguments(replica)
         assert weight is state.parameters[f"weight[{group}]"]
         assert bias is state.parameters["bias"]
 

@@ -9,14 +9,14 @@ from torch import nn
 
 from porting.capture import capture_step
 from porting.engines.calls.call_plan import CallPlan
-from porting.engines.calls.executable import BuildRequest, Variant
+from porting.engines.calls.executable import BuildRequest, Choice
 from porting.engines.compiled.step_program import build_programs
 from porting.engines.contract.failures import NotCompilable
 
-DEFAULT = Variant()
+DEFAULT = Choice()
 
 
-FUSED = Variant(fused_update=True)
+FUSED = Choice(fused_update=True)
 
 
 def mlp():
@@ -36,12 +36,12 @@ class Body(nn.Module):
         return self.function(self, *inputs)
 
 
-def training(settings, model=None, *, variant=DEFAULT, **plan):
+def training(settings, model=None, *, choice=DEFAULT, **plan):
     """Return the graph of a model that is trained, and a request for it."""
     model = mlp() if model is None else model
     graph = capture_step(model, [torch.ones(4, 3), torch.ones(4, 2)], loss=F.mse_loss, mode="training")
     names = tuple(info.name for info in graph.parameters)
-    return graph, BuildRequest(CallPlan(**plan), (settings,), (names,), variant)
+    return graph, BuildRequest(CallPlan(**plan), (settings,), (names,), choice)
 
 
 def inference(function, *inputs):

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from porting.engines.calls.executable import Variant
+from porting.engines.calls.executable import Choice
 from porting.engines.compiled import step_program
 
 OPTIMIZERS = {
@@ -20,7 +20,7 @@ OPTIMIZERS = {
     "adamw": ("ADAMW", {"learning_rate": 0.01, "weight_decay": 0.1}),
     "clipped and scaled": ("ADAM", {"learning_rate": 0.01, "max_grad_norm": 0.1, "loss_scaling": 4.0}),
 }
-FUSED = Variant("aot", fused_update=True)
+FUSED = Choice("aot", fused_update=True)
 
 # each example captures and traces a model
 few_examples = hypothesis.settings(max_examples=8, deadline=None)
@@ -63,7 +63,7 @@ def fused(twins):
     """Give a function that makes twins of a classifier; the weights of the second are updated by fused kernels."""
 
     def fused(model, settings, *, rows=4, **arguments):
-        arguments.setdefault("variant", FUSED)
+        arguments.setdefault("choice", FUSED)
         return twins(model, *batch(model, rows), loss=F.cross_entropy, settings=settings, **arguments)
 
     return fused
@@ -105,7 +105,7 @@ def test_any_plan_gives_the_same_results(
         model,
         settings("SGD2", momentum=0.9),
         rows=2,
-        variant=Variant(steps_per_run=steps, micro_batches_at_once=at_once, fused_update=True),
+        choice=Choice(steps_per_run=steps, micro_batches_at_once=at_once, fused_update=True),
         iterations=iterations,
         accumulation=accumulation,
         replicas=replicas,
@@ -126,7 +126,7 @@ def test_the_gradients_of_many_micro_batches_add_up_in_accumulators(fused, setti
         model,
         settings("ADAM", eps=1e-2, max_grad_norm=0.1),
         rows=2,
-        variant=Variant(micro_batches_at_once=3, fused_update=True),
+        choice=Choice(micro_batches_at_once=3, fused_update=True),
         iterations=2,
         accumulation=3,
         replicas=2,
@@ -142,7 +142,7 @@ def test_half_precision_weights_are_updated_in_single_precision(fused, settings,
     model = mlp().half()
     x, y = batch(model, 4)
     optimizer = settings("ADAM", eps=1e-3, first_order_type=torch.float16, loss_scaling=128.0)
-    pair = twins(model, x.half(), y, loss=F.cross_entropy, settings=optimizer, variant=FUSED, accumulation=accumulation)
+    pair = twins(model, x.half(), y, loss=F.cross_entropy, settings=optimizer, choice=FUSED, accumulation=accumulation)
 
     x, y = batch(model, 4 * accumulation)
     pair.assert_same(x.half(), y, tolerance=2e-3)
@@ -164,7 +164,7 @@ SHARED = {
 def test_gradients_have_memory_of_their_own(twins, settings, function, bound):
     inputs = (torch.tensor([[1.0, 2.0, 3.0], [4.0, -5.0, 6.0]]), torch.zeros(2))
     optimizer = settings("SGD2", momentum=0.9, loss_scaling=8.0, max_grad_norm=bound)
-    pair = twins(Function(function), *inputs, loss=lambda out, _label: out, settings=optimizer, variant=FUSED)
+    pair = twins(Function(function), *inputs, loss=lambda out, _label: out, settings=optimizer, choice=FUSED)
 
     for _call in range(2):
         pair.assert_same(*inputs)
@@ -237,7 +237,7 @@ def test_each_parameter_counts_its_own_updates(fused, settings):
 def test_it_takes_turns_with_a_whole_step_on_one_device(fused, settings):
     model = mlp()
     pair = fused(model, settings("ADAM"))
-    whole = fused(model, settings("ADAM"), variant=Variant("aot"))
+    whole = fused(model, settings("ADAM"), choice=Choice("aot"))
     whole.states = pair.states
 
     for seed in range(2):
@@ -264,8 +264,8 @@ class FailsInSecondRun:
 def test_a_failed_call_leaves_a_device_that_goes_on(fused, settings, error, limit, num_done, monkeypatch):
     monkeypatch.setattr(step_program, "_MAX_OPERATORS", limit)
     model = mlp()
-    variant = Variant(micro_batches_at_once=1, fused_update=True)
-    pair = fused(model, settings("ADAM"), iterations=2, accumulation=2, variant=variant)
+    choice = Choice(micro_batches_at_once=1, fused_update=True)
+    pair = fused(model, settings("ADAM"), iterations=2, accumulation=2, choice=choice)
     runners = dict(pair.compiled._runners)
     pair.compiled._runners = {role: FailsInSecondRun(runner, error) for role, runner in runners.items()}
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from porting.engines.calls.call_plan import ReplicaGroups
-from porting.engines.calls.executable import Variant
+from porting.engines.calls.executable import Choice
 from porting.engines.compiled import step_program
 from porting.engines.replay.replay import build_replay
 
@@ -100,14 +100,12 @@ def losses_of(twins, model, num_calls):
 # -- training ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_call_uses_the_threads_of_its_variant(twins, settings, monkeypatch):
+def test_a_call_uses_the_threads_of_its_choice(twins, settings, monkeypatch):
     used = []
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     monkeypatch.setattr(torch, "set_num_threads", used.append)
     model = mlp()
-    pair = twins(
-        model, *batch(model, 4), settings=settings("SGD2"), loss=F.cross_entropy, variant=Variant(num_threads=1)
-    )
+    pair = twins(model, *batch(model, 4), settings=settings("SGD2"), loss=F.cross_entropy, choice=Choice(num_threads=1))
 
     pair.assert_same(*batch(model, 4))
     pair.replay = build_replay(pair.graph, pair.compiled.request)
@@ -150,7 +148,7 @@ def test_any_plan_gives_the_same_results(
         *batch(model, 2),
         loss=F.cross_entropy,
         settings=settings("SGD2", momentum=0.9),
-        variant=Variant(steps_per_run=steps, micro_batches_at_once=at_once),
+        choice=Choice(steps_per_run=steps, micro_batches_at_once=at_once),
         iterations=iterations,
         accumulation=accumulation,
         replicas=replicas,
@@ -174,7 +172,7 @@ def test_a_step_of_many_micro_batches_is_done_in_several_runs(twins, settings, m
         *batch(model, 2),
         loss=F.cross_entropy,
         settings=settings("ADAM", eps=1e-2, max_grad_norm=0.1),
-        variant=Variant(micro_batches_at_once=3),
+        choice=Choice(micro_batches_at_once=3),
         iterations=2,
         accumulation=3,
         replicas=2,
@@ -239,15 +237,15 @@ def test_parameters_differ_between_groups_of_replicas(twins, settings):
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("strided", [False, True])
-@pytest.mark.parametrize("variant", [Variant(), Variant(steps_per_run=2), Variant(micro_batches_at_once=1)])
-def test_replicas_of_a_group_get_the_same_rows(twins, settings, strided, variant):
+@pytest.mark.parametrize("choice", [Choice(), Choice(steps_per_run=2), Choice(micro_batches_at_once=1)])
+def test_replicas_of_a_group_get_the_same_rows(twins, settings, strided, choice):
     model = mlp()
     pair = twins(
         model,
         *batch(model, 2),
         loss=F.cross_entropy,
         settings=settings("SGD2"),
-        variant=variant,
+        choice=choice,
         iterations=4,
         replicas=4,
         input_groups=ReplicaGroups(replicas=4, size=2, strided=strided),
@@ -395,11 +393,11 @@ def test_a_weight_is_returned_as_it_was_at_that_moment(twins, settings):
     pair.assert_same(x)
 
 
-@pytest.mark.parametrize("variant", [Variant(), Variant(micro_batches_at_once=1), Variant(micro_batches_at_once=2)])
-def test_inputs_that_are_written_to_come_back_after_the_outputs(twins, variant):
+@pytest.mark.parametrize("choice", [Choice(), Choice(micro_batches_at_once=1), Choice(micro_batches_at_once=2)])
+def test_inputs_that_are_written_to_come_back_after_the_outputs(twins, choice):
     x, y = torch.ones(2, 3), torch.zeros(2, 3)
     body = Body(lambda module, x, y: (y[0].add_(x[1]), x * 3)[1])
-    pair = twins(body, x, y, mode="inference", variant=variant, iterations=2, output_mode="all")
+    pair = twins(body, x, y, mode="inference", choice=choice, iterations=2, output_mode="all")
 
     pair.assert_same(torch.ones(4, 3), torch.zeros(4, 3))
 
@@ -420,7 +418,7 @@ def test_each_replica_has_buffers_of_its_own(twins, limit, monkeypatch):
 def test_an_output_that_depends_on_nothing_comes_back_once(twins, settings):
     body = Body(lambda module, x: (torch.arange(3.0, device=x.device), F.mse_loss(module.weight * x, x)))
     x = torch.ones(1, 3)
-    pair = twins(body, x, settings=settings(), iterations=4, output_mode="all", variant=Variant(steps_per_run=2))
+    pair = twins(body, x, settings=settings(), iterations=4, output_mode="all", choice=Choice(steps_per_run=2))
 
     pair.assert_same(torch.ones(4, 3))
 
@@ -506,7 +504,7 @@ def test_an_interrupted_call_leaves_a_device_that_goes_on(twins, settings, limit
         settings=settings("ADAM"),
         iterations=2,
         accumulation=2,
-        variant=Variant(micro_batches_at_once=1),
+        choice=Choice(micro_batches_at_once=1),
     )
     roles = dict(pair.compiled._runners)
     pair.compiled._runners = {role: Interrupted(runner) for role, runner in roles.items()}
@@ -531,7 +529,7 @@ def fail(_tensors):
 def test_a_value_that_an_operator_refuses_is_the_error_of_replay(twins, settings, limit, monkeypatch):
     monkeypatch.setattr(step_program, "_MAX_OPERATORS", limit)
     model = mlp()
-    variant = Variant(micro_batches_at_once=1)
+    choice = Choice(micro_batches_at_once=1)
     pair = twins(
         model,
         *batch(model, 4),
@@ -539,7 +537,7 @@ def test_a_value_that_an_operator_refuses_is_the_error_of_replay(twins, settings
         settings=settings("ADAM"),
         accumulation=2,
         iterations=2,
-        variant=variant,
+        choice=choice,
     )
     pair.assert_same(*batch(model, 16))
     before = {name: tensor.detach().clone() for name, tensor in pair.states[1].parameters.items()}

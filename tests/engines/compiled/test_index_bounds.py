@@ -8,11 +8,11 @@ import torch.nn.functional as F
 from torch import nn
 
 from porting.capture import capture_step
-from porting.engines.compiled.index_bounds import find_index_bounds, has_bad_index
+from porting.engines.compiled.index_bounds import has_bad_index, list_index_bounds
 
 
 def bounds_of(model, *example, loss):
-    return find_index_bounds(capture_step(model, list(example), loss=loss, mode="training"))
+    return list_index_bounds(capture_step(model, list(example), loss=loss, mode="training"))
 
 
 class Words(nn.Module):

@@ -11,7 +11,7 @@ from torch import nn
 
 from porting import simulator as poptorch
 from porting.engines.calls.call_plan import CallPlan
-from porting.engines.calls.executable import BuildRequest, Variant
+from porting.engines.calls.executable import BuildRequest, Choice
 from porting.engines.calls.step_anchors import StepObserver
 from porting.engines.compiled import step_program
 from porting.engines.compiled.call_layout import CallLayout, describe_layout
@@ -37,7 +37,7 @@ def test_inference_is_one_program():
 def test_a_step_that_is_too_large_to_write_out_is_two_programs(settings, monkeypatch):
     monkeypatch.setattr(step_program, "_MAX_OPERATORS", 10)
 
-    programs = build_programs(*training(settings("ADAM"), accumulation=4, variant=Variant(micro_batches_at_once=1)))
+    programs = build_programs(*training(settings("ADAM"), accumulation=4, choice=Choice(micro_batches_at_once=1)))
 
     assert list(programs.by_role) == ["accumulate", "update"]
 
@@ -51,7 +51,7 @@ def test_a_single_micro_batch_is_never_too_large(settings, monkeypatch):
 
 
 def test_with_a_fused_update_the_program_ends_in_the_gradients(settings):
-    programs = build_programs(*training(settings("ADAM"), variant=FUSED, accumulation=4))
+    programs = build_programs(*training(settings("ADAM"), choice=FUSED, accumulation=4))
 
     (program,) = programs.by_role.values()
     assert program.role == programs.layout.role_of_runs == "gradients"
@@ -63,7 +63,7 @@ def test_a_large_step_with_a_fused_update_adds_up_its_gradients(settings, monkey
     monkeypatch.setattr(step_program, "_MAX_OPERATORS", 10)
 
     programs = build_programs(
-        *training(settings("ADAM"), variant=replace(FUSED, micro_batches_at_once=1), accumulation=4)
+        *training(settings("ADAM"), choice=replace(FUSED, micro_batches_at_once=1), accumulation=4)
     )
 
     assert list(programs.by_role) == ["accumulate"]
@@ -73,13 +73,13 @@ def test_a_large_step_with_a_fused_update_adds_up_its_gradients(settings, monkey
     ("iterations", "wanted", "expected"), [(6, 4, 3), (6, 6, 6), (7, 4, 1), (6, 100, 6), (1, 8, 1)]
 )
 def test_a_program_does_a_number_of_steps_that_divides_the_call(settings, iterations, wanted, expected):
-    request = training(settings(), iterations=iterations, variant=Variant(steps_per_run=wanted))
+    request = training(settings(), iterations=iterations, choice=Choice(steps_per_run=wanted))
 
     assert build_programs(*request).layout.steps_per_run == expected
 
 
 def test_steps_that_are_too_many_operators_are_fewer_for_a_program(settings, monkeypatch):
-    request = training(settings(), iterations=8, variant=Variant(steps_per_run=8))
+    request = training(settings(), iterations=8, choice=Choice(steps_per_run=8))
     monkeypatch.setattr(step_program, "_MAX_OPERATORS", build_programs(*request).by_role["step"].num_operators // 3)
 
     assert build_programs(*request).layout.steps_per_run == 2
@@ -92,8 +92,8 @@ def test_steps_that_are_too_many_operators_are_fewer_for_a_program(settings, mon
 @pytest.mark.parametrize("fused_update", [False, True])
 def test_a_layout_travels_as_text(settings, accumulation, fused_update, monkeypatch):
     monkeypatch.setattr(step_program, "_MAX_OPERATORS", 10)
-    variant = Variant(micro_batches_at_once=1, fused_update=fused_update)
-    layout = build_programs(*training(settings("ADAM"), accumulation=accumulation, variant=variant)).layout
+    choice = Choice(micro_batches_at_once=1, fused_update=fused_update)
+    layout = build_programs(*training(settings("ADAM"), accumulation=accumulation, choice=choice)).layout
 
     assert CallLayout.from_dict(json.loads(json.dumps(describe_layout(layout)))) == layout
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from porting.diagnostics import OptionError
-from porting.engines.calls.executable import Variant
+from porting.engines.calls.executable import Choice
 from porting.engines.contract.failures import (
     CompileFailure,
     NotCompilable,
@@ -16,7 +16,7 @@ from porting.engines.contract.failures import (
     replay_finding,
 )
 
-AOT = Variant("aot")
+AOT = Choice("aot")
 
 
 @pytest.mark.parametrize(
@@ -72,6 +72,6 @@ def test_a_step_that_needs_replay_is_told_with_the_reason():
 
 
 def test_a_candidate_that_differs_is_told_by_its_name():
-    finding = parity_finding(Variant("aot", channels_last=True), "weight `a` differs")
+    finding = parity_finding(Choice("aot", channels_last=True), "weight `a` differs")
 
     assert (finding.code, "`aot, channels-last`" in finding.message) == ("E007", True)

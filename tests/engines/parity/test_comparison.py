@@ -12,7 +12,7 @@ from torch import nn
 from porting.capture import capture_step
 from porting.comparison.random_rounding import RandomRounding
 from porting.engines.calls.call_plan import CallPlan
-from porting.engines.calls.executable import BuildRequest, Variant
+from porting.engines.calls.executable import BuildRequest, Choice
 from porting.engines.calls.memory_format import put_channels_last
 from porting.engines.contract.trial import Trial
 from porting.engines.parity import comparison as parity_module
@@ -99,7 +99,7 @@ def test_replay_agrees_with_itself(compare):
 @pytest.mark.parametrize("kind", ["SGD2", "ADAM", "ADAMW", "LAMB"])
 def test_rounding_in_another_order_is_no_difference(compare, kind):
     parity = compare(
-        lambda graph: ReplayExecutable(graph, Variant(fused_update=True)),
+        lambda graph: ReplayExecutable(graph, Choice(fused_update=True)),
         change_graph=put_channels_last,
         kind=kind,
         momentum=0.9 if kind == "SGD2" else 0.0,

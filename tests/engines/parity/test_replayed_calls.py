@@ -42,13 +42,13 @@ def are_equal(one, other):
 
 def test_calls_that_ran_ahead_are_what_is_found(make_calls, monkeypatch):
     wanted = make_calls()
-    expected = [copy_all(wanted.find(call)) for call in (1, 2, 3)]
+    expected = [copy_all(wanted.collect(call)) for call in (1, 2, 3)]
     calls = make_calls()
 
     calls.run_ahead(3, while_wanted=lambda: True)
     monkeypatch.setattr(ReplayExecutable, "run", None)  # they are not run again
 
-    assert all(are_equal(calls.find(call), expected[call - 1]) for call in (1, 2, 3))
+    assert all(are_equal(calls.collect(call), expected[call - 1]) for call in (1, 2, 3))
 
 
 def test_nothing_runs_ahead_that_cannot_be_kept(make_calls, monkeypatch):
@@ -63,7 +63,7 @@ def test_nothing_runs_ahead_that_cannot_be_kept(make_calls, monkeypatch):
 
 
 def test_a_call_that_fails_ahead_is_run_from_the_start_when_it_is_asked_for(make_calls, monkeypatch):
-    expected = copy_all(make_calls().find(2))
+    expected = copy_all(make_calls().collect(2))
     calls, run, failures = make_calls(), ReplayExecutable.run, [None, MemoryError("no room")]
 
     def fail_once(*args, **kwargs):
@@ -77,7 +77,7 @@ def test_a_call_that_fails_ahead_is_run_from_the_start_when_it_is_asked_for(make
 
     calls.run_ahead(3, while_wanted=lambda: True)
 
-    assert are_equal(calls.find(2), expected)
+    assert are_equal(calls.collect(2), expected)
 
 
 def test_a_state_without_memory_tells_what_there_will_be(make_calls):

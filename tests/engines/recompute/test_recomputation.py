@@ -153,7 +153,7 @@ def saved_bytes(graph, device):
     torch.manual_seed(0)
     made = device(make(), inputs, LABELS, loss=functional.cross_entropy)
     made.executable = ReplayExecutable(graph)
-    known = made.state.find_storages()
+    known = made.state.collect_storages()
     kept = []
 
     def note(tensor):

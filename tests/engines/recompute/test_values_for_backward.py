@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from porting.capture import capture_step
-from porting.engines.recompute.values_for_backward import find_nodes_with_gradient, list_trained_parameters
+from porting.engines.recompute.values_for_backward import collect_nodes_with_gradient, list_trained_parameters
 
 X = torch.tensor([[1.0, -2.0, 3.0], [0.5, 4.0, -1.0]])
 
@@ -239,7 +239,7 @@ def test_parameters_are_trained_if_the_loss_depends_on_them():
 def test_values_beside_the_way_to_the_loss_have_no_gradient():
     graph = capture_step(Branches(), [torch.ones(2)], mode="training")
 
-    targets = [str(node.target) for node in find_nodes_with_gradient(graph)]
+    targets = [str(node.target) for node in collect_nodes_with_gradient(graph)]
 
     assert "aten.mul.Tensor" in targets
     assert "aten.sin.default" not in targets
@@ -248,7 +248,7 @@ def test_values_beside_the_way_to_the_loss_have_no_gradient():
 def test_a_graph_for_inference_has_no_gradients():
     graph = capture_step(Branches(), [torch.ones(2)], mode="inference")
 
-    assert find_nodes_with_gradient(graph) == set()
+    assert collect_nodes_with_gradient(graph) == set()
 
 
 # -- views that torch makes several of at once

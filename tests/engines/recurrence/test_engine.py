@@ -10,13 +10,13 @@ from torch import nn
 from porting.capture import capture_step
 from porting.engines.calls.call_plan import CallPlan
 from porting.engines.calls.device_state import DeviceState
-from porting.engines.calls.executable import BuildRequest, Variant
+from porting.engines.calls.executable import BuildRequest, Choice
 from porting.engines.contract.failures import NotCompilable
 from porting.engines.contract.limits import CompileLimits
 from porting.engines.contract.trial import Trial
 from porting.engines.parity.comparison import compare_with_replay
 from porting.engines.recurrence.compiler import LIBRARY
-from porting.engines.recurrence.engine import RECURRENCE, find_recurrent_nodes
+from porting.engines.recurrence.engine import RECURRENCE, list_recurrent_nodes
 from porting.engines.replay.replay import ReplayExecutable
 from porting.host_tensors import host_tensors
 
@@ -34,7 +34,7 @@ class Tagger(nn.Module):
         return self.out(self.recurrent(self.embedding(tokens))[0][:, -1])
 
 
-def make_step(settings, kind=nn.LSTM, num_rows=8, *, variant=None, plan=None, mode="training", **of_layer):
+def make_step(settings, kind=nn.LSTM, num_rows=8, *, choice=None, plan=None, mode="training", **of_layer):
     """Return model, graph, request and batch of a tagger."""
     torch.manual_seed(0)
     plan = plan or CallPlan()
@@ -43,7 +43,7 @@ def make_step(settings, kind=nn.LSTM, num_rows=8, *, variant=None, plan=None, mo
     rows = num_rows // plan.num_slices
     graph = capture_step(model, [part[:rows] for part in inputs], loss=F.cross_entropy, mode=mode)
     names = tuple(info.name for info in graph.parameters)
-    request = BuildRequest(plan, (settings("ADAM", learning_rate=0.01),), (names,), variant or Variant("recurrence"))
+    request = BuildRequest(plan, (settings("ADAM", learning_rate=0.01),), (names,), choice or Choice("recurrence"))
     return model, graph, request, inputs
 
 
@@ -60,8 +60,8 @@ def folder(tmp_path_factory, settings):
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
 @pytest.mark.parametrize("fused_update", [False, True])
 def test_it_agrees_with_replay(settings, folder, kind, fused_update):
-    variant = Variant("recurrence", fused_update=fused_update)
-    model, graph, request, inputs = make_step(settings, kind, variant=variant)
+    choice = Choice("recurrence", fused_update=fused_update)
+    model, graph, request, inputs = make_step(settings, kind, choice=choice)
     weights = {host.name: host.tensor.detach() for host in host_tensors(model)}
     trial = Trial(weights, inputs, request.plan, request.groups, request.group_names)
 
@@ -111,7 +111,7 @@ def test_inference_agrees_with_replay(folder):
     model = Tagger(nn.LSTM).eval()
     tokens = torch.randint(0, 50, (8, 9))
     graph = capture_step(model, [tokens], mode="inference")
-    request = BuildRequest(CallPlan(), variant=Variant("recurrence"))
+    request = BuildRequest(CallPlan(), choice=Choice("recurrence"))
     state = DeviceState.for_graph(graph)
     state.upload({host.name: host.tensor.detach() for host in host_tensors(model)})
 
@@ -126,7 +126,7 @@ def test_its_loops_are_what_runs(settings, folder):
     executable = RECURRENCE.load(graph, request, folder)
 
     assert executable.name == "recurrence"
-    assert [node.target for node in find_recurrent_nodes(graph.graph)] == [torch.ops.aten.lstm.input]
+    assert [node.target for node in list_recurrent_nodes(graph.graph)] == [torch.ops.aten.lstm.input]
     assert (folder / "recurrence" / LIBRARY).is_file()
 
 
@@ -144,7 +144,7 @@ def test_half_precision_is_left_to_torch():
     layer = nn.GRU(4, 4).half()
     graph = capture_step(layer, [torch.ones(3, 2, 4).half()], mode="inference")
 
-    assert not find_recurrent_nodes(graph.graph)
+    assert not list_recurrent_nodes(graph.graph)
 
 
 def test_checks_of_floats_see_every_operator_and_need_replay(settings, tmp_path):

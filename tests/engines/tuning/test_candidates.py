@@ -1,4 +1,4 @@
-"""Which variants of a step are tried, in which order, and which is chosen: for certain gains only, the simplest one."""
+"""Which choices of a step are tried, in which order, and which is chosen: for certain gains only, the simplest one."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from torch import nn
 from porting.capture import capture_step
 from porting.engines.aot.engine import AOT
 from porting.engines.calls.call_plan import CallPlan
-from porting.engines.calls.executable import BuildRequest, Variant
+from porting.engines.calls.executable import BuildRequest, Choice
 from porting.engines.recurrence.engine import RECURRENCE
 from porting.engines.tuning.candidates import PLAIN, beats, choose, is_settled, list_candidates
 from porting.support.interleaved import Timing
 
-WHOLE = Variant("aot")
+WHOLE = Choice("aot")
 
 
 def step(settings, num_layers, *, model=None, **plan):
@@ -39,48 +39,48 @@ def test_recurrent_layers_get_loops_of_their_own_before_programs(settings, kind)
         *step(settings("ADAM"), 1, model=First(3, 3)), engines={"aot": AOT, "recurrence": RECURRENCE}
     )
 
-    wanted = [Variant("recurrence"), Variant("recurrence", fused_update=True)]
-    assert [variant for variant in found if variant.engine != "replay"][:2] == wanted
+    wanted = [Choice("recurrence"), Choice("recurrence", fused_update=True)]
+    assert [choice for choice in found if choice.engine != "replay"][:2] == wanted
     assert WHOLE in found
 
 
 def test_other_steps_have_no_loops(settings):
     found = list_candidates(*step(settings("ADAM"), 1), engines={"recurrence": RECURRENCE})
 
-    assert {variant.engine for variant in found} == {"replay"}
+    assert {choice.engine for choice in found} == {"replay"}
 
 
 def test_plain_replay_comes_first(settings):
     assert list_candidates(*step(settings("ADAM"), 1), engines={"aot": AOT})[0] == PLAIN
 
 
-def test_an_engine_without_choices_has_one_variant(settings):
+def test_an_engine_without_choices_has_one_choice(settings):
     found = list_candidates(*step(settings("ADAM"), 1), engines={"theirs": object()})
 
-    assert [variant for variant in found if variant.engine != "replay"] == [Variant("theirs")]
+    assert [choice for choice in found if choice.engine != "replay"] == [Choice("theirs")]
 
 
-def listing(*variants):
-    return SimpleNamespace(list_variants=lambda _graph, _request: list(variants))
+def listing(*choices):
+    return SimpleNamespace(list_choices=lambda _graph, _request: list(choices))
 
 
-def test_an_engine_offers_variants_of_its_own_and_each_once(settings):
-    engine = listing(PLAIN, Variant("another", steps_per_run=2), PLAIN)
+def test_an_engine_offers_choices_of_its_own_and_each_once(settings):
+    engine = listing(PLAIN, Choice("another", steps_per_run=2), PLAIN)
 
     found = list_candidates(*step(settings("ADAM"), 1), engines={"theirs": engine})
 
-    assert [variant for variant in found if variant.engine != "replay"] == [
-        Variant("theirs"),
-        Variant("theirs", steps_per_run=2),
+    assert [choice for choice in found if choice.engine != "replay"] == [
+        Choice("theirs"),
+        Choice("theirs", steps_per_run=2),
     ]
 
 
-def test_an_engine_that_fails_to_list_its_variants_is_tried_all_the_same(settings):
-    engine = SimpleNamespace(list_variants=None)
+def test_an_engine_that_fails_to_list_its_choices_is_tried_all_the_same(settings):
+    engine = SimpleNamespace(list_choices=None)
 
     found = list_candidates(*step(settings("ADAM"), 1), engines={"theirs": engine})
 
-    assert found[-1] == Variant("theirs")
+    assert found[-1] == Choice("theirs")
 
 
 @pytest.mark.parametrize(("rows", "is_tried"), [(4, True), (200_000, False)])
@@ -124,7 +124,7 @@ def test_one_beats_another_only_for_certain(one, other, expected):
 
 
 def test_of_two_that_are_equally_fast_the_simpler_one_is_chosen():
-    simple, bold = Variant("aot"), Variant("aot", channels_last=True)
+    simple, bold = Choice("aot"), Choice("aot", channels_last=True)
 
     chosen = choose({PLAIN: timing(2.0, 2.0), simple: timing(1.0, 1.0), bold: timing(0.99, 0.99)})
 
@@ -153,10 +153,10 @@ def test_a_tie_is_enough_for_the_fused_update_of_replay(seconds, is_chosen):
     ids=["by far", "too few rounds", "in each of enough rounds", "not in each", "a tie", "replay wins"],
 )
 def test_a_choice_is_settled_when_one_has_won_all_rounds(first, second, expected):
-    assert is_settled({PLAIN: Timing(first, first), Variant("aot"): Timing(second, second)}) is expected
+    assert is_settled({PLAIN: Timing(first, first), Choice("aot"): Timing(second, second)}) is expected
 
 
 def test_processor_time_alone_settles_nothing():
     longer = Timing((3.0,) * 5, (1.0,) * 5)
 
-    assert not is_settled({PLAIN: Timing((2.0,) * 5, (2.0,) * 5), Variant("aot"): longer})
+    assert not is_settled({PLAIN: Timing((2.0,) * 5, (2.0,) * 5), Choice("aot"): longer})

@@ -9,7 +9,7 @@ import pytest
 
 from porting.capture import capture_step
 from porting.engines.aot.engine import AOT as AOT_ENGINE
-from porting.engines.calls.executable import Variant
+from porting.engines.calls.executable import Choice
 from porting.engines.contract.step_cost import StepCost
 from porting.engines.recurrence.engine import RECURRENCE
 from porting.engines.tuning.candidates import choose
@@ -17,11 +17,11 @@ from porting.engines.tuning.contestants import Contestant, choose_wave, describe
 from porting.engines.tuning.predictions import Forecast
 from porting.support.interleaved import Timing
 
-PLAIN, FUSED, LAST = Variant(), Variant(fused_update=True), Variant(channels_last=True)
-AOT, AOT_LAST = Variant("aot"), Variant("aot", channels_last=True)
-AOT_FUSED, AOT_LAST_FUSED = Variant("aot", fused_update=True), Variant("aot", channels_last=True, fused_update=True)
-LOOPS, LOOPS_FUSED = Variant("recurrence"), Variant("recurrence", fused_update=True)
-TEN, TWENTY_FIVE = Variant("aot", steps_per_run=10), Variant("aot", steps_per_run=25)
+PLAIN, FUSED, LAST = Choice(), Choice(fused_update=True), Choice(channels_last=True)
+AOT, AOT_LAST = Choice("aot"), Choice("aot", channels_last=True)
+AOT_FUSED, AOT_LAST_FUSED = Choice("aot", fused_update=True), Choice("aot", channels_last=True, fused_update=True)
+LOOPS, LOOPS_FUSED = Choice("recurrence"), Choice("recurrence", fused_update=True)
+TEN, TWENTY_FIVE = Choice("aot", steps_per_run=10), Choice("aot", steps_per_run=25)
 ENGINES = {"aot": AOT_ENGINE, "recurrence": RECURRENCE}
 
 
@@ -84,27 +84,25 @@ def graph():
 def enter(graph, measured):
     return [
         Contestant(
-            variant,
+            choice,
             graph,
-            folder=None if variant.engine == "replay" else Path("programs"),
-            engine=ENGINES.get(variant.engine),
-            forecast=expect(variant, measured.cost),
+            folder=None if choice.engine == "replay" else Path("programs"),
+            engine=ENGINES.get(choice.engine),
+            forecast=expect(choice, measured.cost),
         )
-        for variant in measured.milliseconds
+        for choice in measured.milliseconds
     ]
 
 
-def expect(variant, cost):
-    return (
-        Forecast.of(AOT_ENGINE.predict(variant, cost), cost) if cost is not None and variant.engine == "aot" else None
-    )
+def expect(choice, cost):
+    return Forecast.of(AOT_ENGINE.predict(choice, cost), cost) if cost is not None and choice.engine == "aot" else None
 
 
 def measure(contestant, measured):
     """Pretend that a contestant was compiled and measured beside plain replay."""
     contestant.timing, contestant.reference = (
         Timing((seconds,) * 9, (seconds,) * 9)
-        for seconds in (measured.milliseconds[contestant.variant], measured.milliseconds[PLAIN])
+        for seconds in (measured.milliseconds[contestant.choice], measured.milliseconds[PLAIN])
     )
     contestant.executable = object()
 
@@ -129,7 +127,7 @@ def test_the_choice_is_within_three_percent_of_that_among_all(graph, name):
 
     contestants = tune(graph, measured)
 
-    chosen = choose({one.variant: one.timing for one in contestants if one.timing is not None})
+    chosen = choose({one.choice: one.timing for one in contestants if one.timing is not None})
     assert measured.milliseconds[chosen] <= 1.03 * min(measured.milliseconds.values())
     assert sum(one.compile_seconds is not None for one in contestants) <= measured.most_compiled
 
@@ -146,7 +144,7 @@ def test_what_was_compiled_took_no_less_than_what_had_been_predicted(graph, name
 def test_what_is_not_compiled_has_a_reason(graph):
     contestants = tune(graph, REPORTS["CNN of 3 blocks with BatchNorm"])
 
-    assert [one.variant for one in contestants if one.left_out] == [AOT]
+    assert [one.choice for one in contestants if one.left_out] == [AOT]
     assert "times as long as the best" in contestants[-1].left_out
 
 
@@ -170,9 +168,9 @@ def test_loops_over_time_are_compiled_before_programs_and_with_the_update_that_i
     first.compile_seconds = 4.0
     measure(first, measured)
 
-    assert first.variant == LOOPS_FUSED
+    assert first.choice == LOOPS_FUSED
     assert contestants[2].left_out == "its update takes replay 1.03 times as long as the other one"
-    assert [one.variant for one in choose_wave(contestants)] == [AOT]
+    assert [one.choice for one in choose_wave(contestants)] == [AOT]
 
 
 def test_after_a_failure_the_next_candidate_is_compiled(graph):
@@ -184,16 +182,16 @@ def test_after_a_failure_the_next_candidate_is_compiled(graph):
     (first,) = choose_wave(contestants)
     first.problem, first.compile_seconds = "the compiler crashed", 10.0
 
-    assert first.variant == AOT_LAST
-    assert [one.variant for one in choose_wave(contestants)] == [AOT]
+    assert first.choice == AOT_LAST
+    assert [one.choice for one in choose_wave(contestants)] == [AOT]
 
 
 def test_engines_of_others_are_tried_beside_each_other(graph):
-    measured = Measured({PLAIN: 1.0, Variant("one"): 1.0, Variant("two"): 1.0}, None, 2)
+    measured = Measured({PLAIN: 1.0, Choice("one"): 1.0, Choice("two"): 1.0}, None, 2)
     contestants = enter(graph, measured)
     measure(contestants[0], measured)
 
-    assert [one.variant.engine for one in choose_wave(contestants)] == ["one", "two"]
+    assert [one.choice.engine for one in choose_wave(contestants)] == ["one", "two"]
 
 
 def test_of_equally_promising_ones_the_simpler_is_compiled_first(graph):
@@ -202,7 +200,7 @@ def test_of_equally_promising_ones_the_simpler_is_compiled_first(graph):
 
     (first,) = choose_wave(contestants)
 
-    assert first.variant == AOT
+    assert first.choice == AOT
 
 
 def test_what_replay_cannot_tell_apart_is_compiled_at_once(graph):
@@ -214,7 +212,7 @@ def test_what_replay_cannot_tell_apart_is_compiled_at_once(graph):
 
     wave = choose_wave(contestants, num_at_once=2)
 
-    assert [one.variant for one in wave] == [AOT_LAST_FUSED, AOT_FUSED]
+    assert [one.choice for one in wave] == [AOT_LAST_FUSED, AOT_FUSED]
 
 
 def test_what_replay_tells_apart_is_not_compiled_at_once(graph):
@@ -224,7 +222,7 @@ def test_what_replay_tells_apart_is_not_compiled_at_once(graph):
         if contestant.folder is None:
             measure(contestant, measured)
 
-    assert [one.variant for one in choose_wave(contestants, num_at_once=2)] == [AOT_LAST]
+    assert [one.choice for one in choose_wave(contestants, num_at_once=2)] == [AOT_LAST]
 
 
 def test_a_replay_that_is_out_still_tells_what_its_memory_format_is_worth(graph):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from porting.engines.calls.executable import Variant
+from porting.engines.calls.executable import Choice
 from porting.engines.contract.step_cost import StepCost
 from porting.engines.tuning.predictions import Forecast, doubt, explain_loss, find_score, predict, relative_cost
 from porting.support.interleaved import Interval, Timing
 
-PLAIN, LAST = Variant(), Variant(channels_last=True)
-AOT, AOT_LAST = Variant("aot"), Variant("aot", channels_last=True)
+PLAIN, LAST = Choice(), Choice(channels_last=True)
+AOT, AOT_LAST = Choice("aot"), Choice("aot", channels_last=True)
 
 
 def forecast(usual, *, least=0.0, most=2.0, update=0.0):
@@ -41,17 +41,17 @@ def test_the_memory_format_that_replay_likes_is_expected_to_be_the_better_one():
 
 
 def test_the_number_of_threads_that_replay_likes_is_expected_to_be_the_better_one():
-    replays = {PLAIN: 1.0, Variant(num_threads=1): 0.8}
+    replays = {PLAIN: 1.0, Choice(num_threads=1): 0.8}
 
-    assert relative_cost(Variant("aot", num_threads=1), replays, None) == pytest.approx(0.8)
+    assert relative_cost(Choice("aot", num_threads=1), replays, None) == pytest.approx(0.8)
 
 
-def test_what_its_engine_expects_of_a_variant_counts():
+def test_what_its_engine_expects_of_a_choice_counts():
     assert relative_cost(AOT, {PLAIN: 1.0}, forecast(0.7)) == pytest.approx(0.7)
 
 
 def test_another_kind_of_update_is_worth_at_most_what_the_update_takes():
-    fused = Variant("aot", fused_update=True)
+    fused = Choice("aot", fused_update=True)
 
     assert doubt(AOT, fused, forecast(1.0, update=0.01)) < 1.02
     assert doubt(AOT, fused, forecast(1.0, update=0.5)) > 1.2
@@ -71,7 +71,7 @@ def test_a_forecast_counts_only_where_there_is_one_of_both():
 
 
 def test_nothing_is_predicted_of_an_engine_of_which_nothing_is_known():
-    assert predict(Variant("other"), {AOT: 0.5}, {PLAIN: 1.0}, {}) is None
+    assert predict(Choice("other"), {AOT: 0.5}, {PLAIN: 1.0}, {}) is None
 
 
 def test_a_compiled_candidate_predicts_the_next_one():

@@ -12,7 +12,7 @@ from torch import nn
 
 from porting.capture import capture_step
 from porting.engines.calls.call_plan import CallPlan
-from porting.engines.calls.executable import BuildRequest, Variant
+from porting.engines.calls.executable import BuildRequest, Choice
 from porting.engines.contract.failures import CompileFailure
 from porting.engines.contract.limits import TuningLimits
 from porting.engines.contract.report import TuningReport
@@ -24,7 +24,7 @@ from porting.host_tensors import host_tensors
 from porting.support.interleaved import Interval
 
 INPUTS = [torch.randn(8, 4, generator=torch.Generator().manual_seed(0)), torch.arange(8, dtype=torch.int32) % 3]
-FAST, PLAIN = Variant("fast"), Variant()
+FAST, PLAIN = Choice("fast"), Choice()
 
 
 class Pretender(ReplayExecutable):
@@ -51,12 +51,12 @@ class PretendedEngine:
         self.num_compilations += 1
         if self.fail is not None:
             raise self.fail
-        (folder / "program").write_text(request.variant.label)
+        (folder / "program").write_text(request.choice.label)
 
     def load(self, graph, request, folder):
         if self.fail_to_load is not None:
             raise self.fail_to_load
-        assert (folder / "program").read_text() == request.variant.label
+        assert (folder / "program").read_text() == request.choice.label
         return Pretender(graph, self.clock, self.seconds, factor=self.factor)
 
 
@@ -99,7 +99,7 @@ def tuned(tmp_path, settings):
 
 
 def problems(report):
-    return {candidate.variant.label: candidate.problem for candidate in report.candidates}
+    return {candidate.choice.label: candidate.problem for candidate in report.candidates}
 
 
 def test_the_fastest_engine_is_chosen(clock, engines, tuned):
@@ -135,14 +135,14 @@ def fused_replay(clock, monkeypatch):
     """Let replay with a fused update compute something else, in half the time."""
 
     def build(graph, request):
-        is_fused = request.variant.fused_update
+        is_fused = request.choice.fused_update
         return Pretender(graph, clock, 0.5 if is_fused else 1.0, factor=1.01 if is_fused else 1.0)
 
     monkeypatch.setattr(tuner, "build_replay", build)
 
 
 @pytest.mark.usefixtures("fused_replay")
-@pytest.mark.parametrize(("seconds", "chosen"), [(0.7, Variant("fast")), (2.0, PLAIN)])
+@pytest.mark.parametrize(("seconds", "chosen"), [(0.7, Choice("fast")), (2.0, PLAIN)])
 def test_a_replay_that_computes_something_else_hides_no_other(clock, engines, tuned, seconds, chosen):
     findings = []
     engines(fast=PretendedEngine(clock, seconds))
@@ -181,7 +181,7 @@ def test_replays_are_compared_while_a_compiler_runs(clock, engines, tuned, monke
     monkeypatch.setattr(
         tuner,
         "build_replay",
-        lambda graph, request: Pretender(graph, clock, 0.9 if request.variant.fused_update else 1.0),
+        lambda graph, request: Pretender(graph, clock, 0.9 if request.choice.fused_update else 1.0),
     )
     engines(fast=Waiting(clock, 0.5))
 
@@ -414,13 +414,13 @@ def test_an_engine_that_cannot_be_prepared_is_tried_all_the_same(engines, tuned,
 
 
 class ForetellingEngine(PretendedEngine):
-    """An engine of which one variant is fast, and that knows so."""
+    """An engine of which one choice is fast, and that knows so."""
 
-    def list_variants(self, graph, request):
-        return [Variant("theirs"), Variant("theirs", num_threads=1)]
+    def list_choices(self, graph, request):
+        return [Choice("theirs"), Choice("theirs", num_threads=1)]
 
-    def predict(self, variant, cost):
-        seconds = cost.seconds * (0.5 if variant.num_threads else 2.0)
+    def predict(self, choice, cost):
+        seconds = cost.seconds * (0.5 if choice.num_threads else 2.0)
         return Interval(seconds, seconds * 0.9, seconds * 1.1)
 
 
@@ -444,8 +444,8 @@ def test_an_engine_of_another_package_is_tuned_by_what_it_says_of_itself(clock, 
 
     report = tuned().report
 
-    assert report.chosen == Variant("theirs", num_threads=1)
-    assert [one.variant for one in report.candidates if one.left_out] == [Variant("theirs")]
+    assert report.chosen == Choice("theirs", num_threads=1)
+    assert [one.choice for one in report.candidates if one.left_out] == [Choice("theirs")]
     assert engine.num_compilations == 1
 
 
@@ -453,7 +453,7 @@ def test_an_engine_that_predicts_nothing_is_compiled_to_find_out(clock, entry_po
     engine = PretendedEngine(clock, 0.5)
     entry_points(theirs=engine)
 
-    assert tuned().report.chosen == Variant("theirs")
+    assert tuned().report.chosen == Choice("theirs")
 
 
 def test_an_engine_that_fails_to_predict_is_compiled_to_find_out(clock, entry_points, tuned):
@@ -467,7 +467,7 @@ def test_an_engine_that_fails_to_predict_is_compiled_to_find_out(clock, entry_po
 def test_an_engine_that_keeps_nothing_on_disk_is_not_tried(clock, entry_points, tuned):
     entry_points(theirs=lambda _graph, _request: None)
 
-    assert {one.variant.engine for one in tuned().report.candidates} == {"replay"}
+    assert {one.choice.engine for one in tuned().report.candidates} == {"replay"}
 
 
 def test_a_package_that_cannot_be_imported_is_out_with_the_reason(clock, entry_points, tuned, monkeypatch):
@@ -483,7 +483,7 @@ def test_a_package_that_cannot_be_imported_is_out_with_the_reason(clock, entry_p
 
 def test_a_memory_format_that_a_step_has_not_is_out_with_the_reason(clock, entry_points, tuned):
     engine = ForetellingEngine(clock, 0.5)
-    engine.list_variants = lambda _graph, _request: [Variant("theirs", channels_last=True)]
+    engine.list_choices = lambda _graph, _request: [Choice("theirs", channels_last=True)]
     entry_points(theirs=engine)
 
     assert problems(tuned().report)["theirs, channels-last"] == "no convolution works on a weight of its own"

@@ -71,7 +71,7 @@ def test_the_executor_says_what_it_runs_on():
     executor.compile(X, Y)
 
     obtained = executor.device_session.compiled.obtained
-    assert (obtained.variant.engine, obtained.origin) == ("interpreted", "compiled")
+    assert (obtained.choice.engine, obtained.origin) == ("interpreted", "compiled")
     assert executor._executable is obtained.executable
 
 
@@ -84,7 +84,7 @@ def test_an_inference_executor_follows_what_was_trained():
         executor(X, Y)
         executor(X, Y)
         results[engine] = evaluated(X)
-        assert evaluated.device_session.compiled.obtained.variant.engine == engine
+        assert evaluated.device_session.compiled.obtained.choice.engine == engine
 
     torch.testing.assert_close(results["interpreted"], results["replay"])
 
@@ -138,7 +138,7 @@ def test_a_saved_executor_is_loaded_with_its_engine(tmp_path):
     loaded = poptorch.load(str(tmp_path / "model.poptorch"))
     loaded(X, Y)
 
-    assert loaded.device_session.compiled.obtained.variant.engine == "interpreted"
+    assert loaded.device_session.compiled.obtained.choice.engine == "interpreted"
 
 
 def test_an_anchored_gradient_is_replayed_and_said_so():
@@ -164,7 +164,7 @@ def test_an_anchored_activation_does_not_keep_a_step_from_being_compiled():
         executor = poptorch.trainingModel(model, made, optimizer=poptorch.optim.SGD(model.parameters(), lr=0.1))
         executor(X, Y)
         values[engine] = executor.getAnchoredTensor("out")
-        assert executor.device_session.compiled.obtained.variant.engine == engine
+        assert executor.device_session.compiled.obtained.choice.engine == engine
 
     torch.testing.assert_close(values["interpreted"], values["replay"])
 

@@ -13,7 +13,7 @@ from torch import nn
 
 from porting import PortOptions, to_ipu
 from porting.engines import load_engine
-from porting.engines.calls.executable import Variant
+from porting.engines.calls.executable import Choice
 from porting.engines.calls.memory_format import lay_out
 from porting.engines.contract.report import TuningReport
 from porting.executables.background import BackgroundTuning
@@ -35,9 +35,9 @@ class Net(nn.Module):
 
 @pytest.fixture
 def find_after(monkeypatch):
-    """Give a function that lets the background find a variant after some calls, and tells how often it was asked."""
+    """Give a function that lets the background find a choice after some calls, and tells how often it was asked."""
 
-    def prepare(num_calls, variant, *, slow_down=0.0, tuning_report=None):
+    def prepare(num_calls, choice, *, slow_down=0.0, tuning_report=None):
         asked = []
 
         def look(tuning, state, inputs):
@@ -46,12 +46,12 @@ def find_after(monkeypatch):
             if not tuning.is_over:
                 return None
             step = running[0].device_executor.device_session.compiled
-            request = replace(tuning._request, variant=variant)
-            graph = lay_out(step.obtained.graph, variant)
-            executable = load_engine(variant.engine)(graph, request)
+            request = replace(tuning._request, choice=choice)
+            graph = lay_out(step.obtained.graph, choice)
+            executable = load_engine(choice.engine)(graph, request)
             if slow_down:
                 executable = SlowedDown(executable, slow_down)
-            found = replace(step.obtained, executable=executable, graph=graph, variant=variant)
+            found = replace(step.obtained, executable=executable, graph=graph, choice=choice)
             return replace(found, tuning=tuning_report)
 
         monkeypatch.setattr(BackgroundTuning, "look", look)
@@ -109,7 +109,7 @@ SETTINGS = [{}, {"accumulation": 1, "replicas": 2, "broadcast_buffers": False}, 
 
 @pytest.mark.parametrize("settings", SETTINGS)
 def test_the_training_is_the_same_to_the_last_bit_where_the_engines_are(find_after, settings):
-    find_after(3, Variant(num_threads=1))
+    find_after(3, Choice(num_threads=1))
 
     ported, losses = train(find_after, **settings)
 
@@ -118,7 +118,7 @@ def test_the_training_is_the_same_to_the_last_bit_where_the_engines_are(find_aft
 
 
 def test_weights_may_lie_in_another_order(find_after):
-    find_after(3, Variant(channels_last=True))
+    find_after(3, Choice(channels_last=True))
 
     ported, losses = train(find_after)
 
@@ -132,7 +132,7 @@ def test_what_lay_in_another_order_is_the_hosts_when_the_port_is_gone(find_after
     found = []
     for prepare in (find_after, None):
         if prepare is not None:
-            prepare(3, Variant(channels_last=True))
+            prepare(3, Choice(channels_last=True))
         ported, _losses = train(prepare, engine="auto" if prepare else "ready")
         device = ported.device_executor.device_session.compiled.state
         model = ported.port.model
@@ -151,7 +151,7 @@ def test_what_lay_in_another_order_is_the_hosts_when_the_port_is_gone(find_after
 @pytest.mark.slow
 @pytest.mark.parametrize("optimizer", [torch.optim.Adam, partial(torch.optim.SGD, momentum=0.9)], ids=["adam", "sgd"])
 def test_a_program_whose_weights_lie_in_another_order_takes_the_optimizers_state_over(find_after, optimizer):
-    find_after(3, Variant("aot", channels_last=True))
+    find_after(3, Choice("aot", channels_last=True))
 
     ported, losses = train(find_after, optimizer=optimizer)
 
@@ -161,7 +161,7 @@ def test_a_program_whose_weights_lie_in_another_order_takes_the_optimizers_state
 
 
 def test_the_report_says_when_and_what_for(find_after):
-    find_after(3, Variant(fused_update=True))
+    find_after(3, Choice(fused_update=True))
 
     ported, _losses = train(find_after)
 
@@ -170,8 +170,8 @@ def test_the_report_says_when_and_what_for(find_after):
 
 
 def test_the_report_has_the_measurements_also_where_they_change_nothing(find_after):
-    measured = TuningReport(Variant(), seconds=3.0)
-    find_after(3, Variant(), tuning_report=measured)
+    measured = TuningReport(Choice(), seconds=3.0)
+    find_after(3, Choice(), tuning_report=measured)
 
     ported, losses = train(find_after)
 
@@ -185,7 +185,7 @@ def test_nothing_is_asked_any_more_once_the_engine_has_proven_itself(find_after,
     monkeypatch.setattr(engine_change, "_NUM_COMPARED", 3)
     monkeypatch.setattr(engine_change, "_NUM_WARM_UP", 1)
     monkeypatch.setattr(engine_change, "_LOSS", 1e9)  # a busy machine is no slow engine
-    asked = find_after(2, Variant(fused_update=True))
+    asked = find_after(2, Choice(fused_update=True))
 
     ported, _losses = train(find_after, num_calls=12)
 
@@ -197,7 +197,7 @@ def test_nothing_is_asked_any_more_once_the_engine_has_proven_itself(find_after,
 def test_an_engine_that_is_slower_here_goes_once(find_after, monkeypatch):
     monkeypatch.setattr(engine_change, "_NUM_COMPARED", 3)
     monkeypatch.setattr(engine_change, "_NUM_WARM_UP", 1)
-    asked = find_after(3, Variant(fused_update=True), slow_down=0.05)
+    asked = find_after(3, Choice(fused_update=True), slow_down=0.05)
 
     ported, losses = train(find_after, num_calls=14)
 
@@ -210,7 +210,7 @@ def test_an_engine_that_is_slower_here_goes_once(find_after, monkeypatch):
 
 
 def test_an_engine_that_cannot_take_over_is_named(find_after, monkeypatch):
-    find_after(3, Variant(channels_last=True))
+    find_after(3, Choice(channels_last=True))
     monkeypatch.setattr(
         "porting.engines.calls.device_state.DeviceState.copy_for", lambda *_args: (_ for _ in ()).throw(MemoryError())
     )
@@ -222,7 +222,7 @@ def test_an_engine_that_cannot_take_over_is_named(find_after, monkeypatch):
 
 
 def test_a_change_before_a_save_is_in_the_checkpoint(find_after, tmp_path):
-    find_after(3, Variant(channels_last=True))
+    find_after(3, Choice(channels_last=True))
     ported, _losses = train(find_after)
     ported.save(tmp_path / "checkpoint")
     state = copy.deepcopy(ported.state_dict())
@@ -235,7 +235,7 @@ def test_a_change_before_a_save_is_in_the_checkpoint(find_after, tmp_path):
 
 @pytest.mark.parametrize("settings", [{"engine": "ready"}, {"engine": "replay"}])
 def test_nothing_is_looked_for_unless_it_was_asked_for(find_after, settings):
-    asked = find_after(0, Variant(fused_update=True))
+    asked = find_after(0, Choice(fused_update=True))
 
     train(find_after, **settings)
 

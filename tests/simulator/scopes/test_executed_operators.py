@@ -7,7 +7,7 @@ from torch import nn
 
 import porting.simulator as simulator
 from porting.capture import capture_step
-from porting.engines.recompute.values_for_backward import find_nodes_with_gradient, list_trained_parameters
+from porting.engines.recompute.values_for_backward import collect_nodes_with_gradient, list_trained_parameters
 from porting.simulator._scopes.executed_operators import (
     is_convolution,
     label_operator,
@@ -124,4 +124,4 @@ def test_gradients_pass_memory_that_is_written_to():
 
 
 def test_inference_has_no_gradients():
-    assert find_nodes_with_gradient(captured(lambda self, x: loss_of(self.a(x)))) == set()
+    assert collect_nodes_with_gradient(captured(lambda self, x: loss_of(self.a(x)))) == set()

@@ -5,14 +5,14 @@ from __future__ import annotations
 import ast
 import textwrap
 
-from porting.source.rules.paths import find_unbound_uses, list_attributes_of_training
+from porting.source.rules.paths import collect_attributes_of_training, iter_unbound_uses
 
 
 def find(body: str):
     tree = ast.parse("def step(self, x, net):\n" + textwrap.indent(textwrap.dedent(body).strip("\n"), "    "))
     function = tree.body[0]
     assert isinstance(function, ast.FunctionDef)
-    return [(use.id, use.lineno) for use in find_unbound_uses(function)]
+    return [(use.id, use.lineno) for use in iter_unbound_uses(function)]
 
 
 def test_a_name_that_one_branch_leaves_out():
@@ -76,4 +76,4 @@ def test_attributes_that_only_training_sets():
         )
     )
 
-    assert list_attributes_of_training(tree) == {"loss"}
+    assert collect_attributes_of_training(tree) == {"loss"}

@@ -21,7 +21,7 @@ holder = Holder()
 
 def kinds_of(facts: Facts) -> Set[str]:
     (call,) = [call for call in facts.calls if call.name == "show"]
-    return {thing.kind.value for thing in call.arguments[0]}
+    return {one.kind.value for one in call.arguments[0]}
 
 
 @pytest.mark.parametrize(

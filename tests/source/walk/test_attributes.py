@@ -18,7 +18,7 @@ net = nn.Linear(3, 2)
 
 def kinds_of(facts: Facts) -> Set[str]:
     (call,) = [call for call in facts.calls if call.name == "show"]
-    return {thing.kind.value for thing in call.arguments[0]}
+    return {one.kind.value for one in call.arguments[0]}
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ net, criterion = nn.Linear(3, 2), nn.MSELoss()
 
 def kinds_of(facts: Facts) -> List[str]:
     (call,) = [call for call in facts.calls if call.name == "show"]
-    return sorted({thing.kind.value for thing in call.arguments[0]}) if call.arguments else []
+    return sorted({one.kind.value for one in call.arguments[0]}) if call.arguments else []
 
 
 @pytest.mark.parametrize(

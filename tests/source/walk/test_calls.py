@@ -31,8 +31,8 @@ def only(facts: Facts, name: str) -> Call:
     return call
 
 
-def kinds(things: tuple) -> List[str]:
-    return sorted({thing.kind.value for thing in things})
+def kinds(objects: tuple) -> List[str]:
+    return sorted({one.kind.value for one in objects})
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def kinds(things: tuple) -> List[str]:
 def test_a_call_says_what_comes_out(facts_of, expression, name, result):
     facts = facts_of(START + f"value = {expression}\n")
 
-    assert kinds(tuple(thing for call in calls_of(facts, name) for thing in call.result)) == result
+    assert kinds(tuple(one for call in calls_of(facts, name) for one in call.result)) == result
 
 
 def test_a_construction_and_a_call_differ_by_the_receiver(facts_of):
@@ -75,12 +75,12 @@ def test_a_construction_and_a_call_differ_by_the_receiver(facts_of):
 def test_arguments_come_by_position_and_name(facts_of):
     call = calls_of(facts_of(START + "criterion(net(x), target=x)\n"), "torch.nn.CrossEntropyLoss")[1]
 
-    assert [kinds(things) for things in call.arguments] == [["output"]]
+    assert [kinds(objects) for objects in call.arguments] == [["output"]]
     assert kinds(call.keywords["target"]) == ["tensor"]
 
 
-def test_a_thing_knows_the_call_that_made_it(facts_of):
-    (loader,) = facts_of(START).list_things(Kind.LOADER)
+def test_an_object_knows_the_call_that_made_it(facts_of):
+    (loader,) = facts_of(START).list_program_objects(Kind.LOADER)
 
     assert [keyword.arg for keyword in loader.call.node.keywords] == ["batch_size"]
 

@@ -21,7 +21,7 @@ loss = criterion(out, x)
 
 def kinds_of(facts: Facts) -> Set[str]:
     (call,) = [call for call in facts.calls if call.name == "show"]
-    return {thing.kind.value for thing in call.arguments[0]} if call.arguments else set()
+    return {one.kind.value for one in call.arguments[0]} if call.arguments else set()
 
 
 @pytest.mark.parametrize(

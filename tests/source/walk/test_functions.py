@@ -20,7 +20,7 @@ x = torch.zeros(2, 3)
 
 
 def kinds_of(facts: Facts, method: str = "cuda") -> Set[Kind]:
-    return {thing.kind for call in facts.calls if call.is_method(method) for thing in call.receiver}
+    return {one.kind for call in facts.calls if call.is_method(method) for one in call.receiver}
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ second.held.half()
     assert (kinds_of(facts, "cuda"), kinds_of(facts, "half")) == ({Kind.MODULE}, {Kind.CRITERION})
 
 
-def test_each_call_of_a_maker_makes_a_thing_of_its_own(facts_of):
+def test_each_call_of_a_maker_makes_an_object_of_its_own(facts_of):
     facts = facts_of(
         START
         + """
@@ -97,7 +97,7 @@ first, second = make(net), make(nn.Linear(1, 1))
 """
     )
 
-    assert len({optimizer.parts[0].parts for optimizer in facts.list_things(Kind.OPTIMIZER)}) == 2
+    assert len({optimizer.parts[0].parts for optimizer in facts.list_program_objects(Kind.OPTIMIZER)}) == 2
     assert len([call for call in facts.calls if call.name == "torch.optim.SGD"]) == 1
 
 
@@ -120,12 +120,12 @@ first, second = make(net), make(nn.Linear(1, 1))
 def test_parameters_of_functions_that_nobody_calls_are_guessed(facts_of, parameter, body, kind):
     facts = facts_of(f"def train(a, {parameter}):\n    {body}\n")
 
-    assert kind in {thing.kind.value for thing in facts.things}
+    assert kind in {one.kind.value for one in facts.objects}
 
 
 @pytest.mark.parametrize("parameter", ["opt", "args", "config", "x", "name"])
 def test_other_parameters_are_not(facts_of, parameter):
-    assert facts_of(f"def train({parameter}):\n    use({parameter}.lr)\n").things == []
+    assert facts_of(f"def train({parameter}):\n    use({parameter}.lr)\n").objects == []
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ NET = "import torch\nclass Net(torch.nn.Module):\n    def forward(self, x):\n   
 
 
 def kinds_of(facts: Facts) -> Set[Kind]:
-    return {thing.kind for call in facts.calls if call.is_method("cuda") for thing in call.receiver}
+    return {one.kind for call in facts.calls if call.is_method("cuda") for one in call.receiver}
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_a_class_that_derives_across_files_is_a_module(facts_of):
         model=NET,
     )
 
-    assert [thing.name for thing in facts.list_things(Kind.MODULE)] == ["train.Net"]
+    assert [one.name for one in facts.list_program_objects(Kind.MODULE)] == ["train.Net"]
 
 
 def test_circles_of_imports_end(facts_of):

@@ -1,4 +1,4 @@
-"""What comes out of things that are gone through, indexed and unpacked."""
+"""What comes out of objects that are gone through, indexed and unpacked."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ out = net(torch.zeros(3))
 
 def kinds_of(facts: Facts) -> Set[str]:
     (call,) = [call for call in facts.calls if call.name == "show"]
-    return {thing.kind.value for thing in call.arguments[0]}
+    return {one.kind.value for one in call.arguments[0]}
 
 
 @pytest.mark.parametrize(
@@ -54,6 +54,6 @@ def test_what_comes_out(facts_of, program, kinds):
 def test_a_batch_knows_its_loader(facts_of):
     facts = facts_of(START + "for a, b in loader:\n    show(b)\n")
     (call,) = [call for call in facts.calls if call.name == "show"]
-    ((batch,),) = [thing.parts for thing in call.arguments[0]]
+    ((batch,),) = [one.parts for one in call.arguments[0]]
 
     assert [part.kind for part in batch.parts] == [Kind.LOADER]

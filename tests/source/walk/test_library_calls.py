@@ -22,7 +22,7 @@ loader = DataLoader(d)
 
 def kinds_of(facts: Facts) -> Set[str]:
     (call,) = [call for call in facts.calls if call.name == "show"]
-    return {thing.kind.value for thing in call.arguments[0]}
+    return {one.kind.value for one in call.arguments[0]}
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_what_a_call_returns(facts_of, expression, kinds):
     assert kinds_of(facts_of(START + f"show({expression})\n")) == kinds
 
 
-def test_things_of_a_call_are_its_parts(facts_of):
+def test_objects_of_a_call_are_its_parts(facts_of):
     facts = facts_of(START + "show(DataLoader(datasets.MNIST('.'), sampler=torch.utils.data.RandomSampler(d)))\n")
     (call,) = [call for call in facts.calls if call.name == "show"]
 

@@ -55,7 +55,7 @@ def test_a_loop_knows_its_loader(facts_of):
     facts = facts_of(START + "for i, batch in enumerate(tqdm(loader)):\n    mark()\n")
     (call,) = [call for call in facts.calls if call.name == "mark"]
 
-    assert [thing.kind for thing in call.where.loops[0].things] == [Kind.LOADER]
+    assert [one.kind for one in call.where.loops[0].objects] == [Kind.LOADER]
 
 
 @pytest.mark.parametrize(
@@ -73,14 +73,14 @@ def test_what_a_loader_yields_is_a_batch(facts_of, head):
     facts = facts_of(START + head + "\n    batch.cuda()\n")
     (call,) = [call for call in facts.calls if call.is_method("cuda")]
 
-    assert {thing.kind for thing in call.receiver} == {Kind.BATCH}
+    assert {one.kind for one in call.receiver} == {Kind.BATCH}
 
 
 def test_what_one_round_leaves_the_next_one_finds(facts_of):
     facts = facts_of(START + "out = None\nfor a in loader:\n    out.cuda()\n    out = net(a)\n")
     (call,) = [call for call in facts.calls if call.is_method("cuda")]
 
-    assert {thing.kind for thing in call.receiver} == {Kind.OUTPUT}
+    assert {one.kind for one in call.receiver} == {Kind.OUTPUT}
 
 
 def test_what_a_loop_leaves_when_it_breaks_is_known_after_it(facts_of):
@@ -89,7 +89,7 @@ def test_what_a_loop_leaves_when_it_breaks_is_known_after_it(facts_of):
     )
     (call,) = [call for call in facts.calls if call.is_method("cuda")]
 
-    assert {thing.kind for thing in call.receiver} == {Kind.OUTPUT}
+    assert {one.kind for one in call.receiver} == {Kind.OUTPUT}
 
 
 def test_a_generator_yields_what_it_goes_through(facts_of):
@@ -106,7 +106,7 @@ for a, b in log_every(loader):
     )
     (call,) = [call for call in facts.calls if call.is_method("cuda")]
 
-    assert {thing.kind for thing in call.receiver} == {Kind.BATCH}
+    assert {one.kind for one in call.receiver} == {Kind.BATCH}
     assert [loop.kind.value for loop in call.where.loops] == ["batches"]
 
 

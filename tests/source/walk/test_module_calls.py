@@ -34,7 +34,7 @@ x, y = torch.zeros(2, 3), torch.zeros(2)
 
 def test_a_forward_that_returns_a_loss_gives_an_output_and_a_loss(facts_of):
     facts = facts_of(WITH_LOSS + "out, loss = model(x, y)\nloss.backward()\nout.argmax(1)\n")
-    kinds = {call.name: {thing.kind for thing in call.receiver} for call in facts.calls}
+    kinds = {call.name: {one.kind for one in call.receiver} for call in facts.calls}
 
     assert kinds[".backward"] == {Kind.LOSS}
     assert kinds[".argmax"] == {Kind.OUTPUT}
@@ -44,7 +44,7 @@ def test_a_forward_without_labels_gives_an_output(facts_of):
     facts = facts_of(WITH_LOSS + "out = model(x)\nout.argmax(1)\n")
     (call,) = [call for call in facts.calls if call.is_method("argmax")]
 
-    assert {thing.kind for thing in call.receiver} == {Kind.OUTPUT}
+    assert {one.kind for one in call.receiver} == {Kind.OUTPUT}
 
 
 def test_what_a_chain_holds_is_walked_in_forward(facts_of):
@@ -67,9 +67,9 @@ model.to("cpu")
     )
     calls = {call.name: call for call in facts.calls}
 
-    assert {thing.kind for thing in calls["poptorch.trainingModel"].receiver} == {Kind.PORT}
+    assert {one.kind for one in calls["poptorch.trainingModel"].receiver} == {Kind.PORT}
     assert calls[".item"].is_on(Kind.LOSS)
-    assert {thing.kind for thing in calls[".to"].receiver} == {Kind.PORT}
+    assert {one.kind for one in calls[".to"].receiver} == {Kind.PORT}
 
 
 def test_to_ipu_gives_output_and_loss(facts_of):
@@ -86,9 +86,9 @@ for a, b in ported.dataloader([1]):
     )
     calls = {call.name: call for call in facts.calls}
 
-    assert {thing.kind for thing in calls[".item"].receiver} == {Kind.LOSS}
-    assert {thing.kind for thing in calls[".argmax"].receiver} == {Kind.OUTPUT}
-    assert len(facts.list_things(Kind.PORT_LOADER)) == 1
+    assert {one.kind for one in calls[".item"].receiver} == {Kind.LOSS}
+    assert {one.kind for one in calls[".argmax"].receiver} == {Kind.OUTPUT}
+    assert len(facts.list_program_objects(Kind.PORT_LOADER)) == 1
 
 
 def test_a_wrapper_walks_the_module_in_it(facts_of):
@@ -110,8 +110,8 @@ loss = criterion(nn.Linear(3, 3)(x), y)
 loss.backward()
 """
     )
-    (dice,) = [thing for thing in facts.list_things(Kind.CRITERION) if thing.name == "train.DiceLoss"]
-    (loss,) = [thing for thing in facts.list_things(Kind.LOSS) if dice in thing.parts]
+    (dice,) = [one for one in facts.list_program_objects(Kind.CRITERION) if one.name == "train.DiceLoss"]
+    (loss,) = [one for one in facts.list_program_objects(Kind.LOSS) if dice in one.parts]
 
     assert loss.place.line == dice.place.line + 1
 
@@ -138,5 +138,5 @@ def test_lightning_methods_are_walked_though_nothing_calls_them(facts_of):
     )
     (log,) = [call for call in facts.calls if call.is_method("log")]
 
-    assert {thing.kind for thing in log.arguments[1]} == {Kind.LOSS}
-    assert len(facts.list_things(Kind.OPTIMIZER)) == 1
+    assert {one.kind for one in log.arguments[1]} == {Kind.LOSS}
+    assert len(facts.list_program_objects(Kind.OPTIMIZER)) == 1

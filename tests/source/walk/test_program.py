@@ -72,13 +72,13 @@ def collect(folder: Path, text: str) -> Facts:
     return collect_facts(read_programs([path]))
 
 
-def test_the_things_of_an_ordinary_training_are_found(tmp_path):
+def test_the_objects_of_an_ordinary_training_are_found(tmp_path):
     facts = collect(tmp_path, MNIST)
 
-    (model,) = [thing for thing in facts.list_things(Kind.MODULE) if thing.name == "train.Net"]
-    (optimizer,) = facts.list_things(Kind.OPTIMIZER)
+    (model,) = [one for one in facts.list_program_objects(Kind.MODULE) if one.name == "train.Net"]
+    (optimizer,) = facts.list_program_objects(Kind.OPTIMIZER)
     assert optimizer.parts[0].parts == (model,)
-    assert [loader.name for loader in facts.list_things(Kind.LOADER)] == ["torch.utils.data.DataLoader"] * 2
+    assert [loader.name for loader in facts.list_program_objects(Kind.LOADER)] == ["torch.utils.data.DataLoader"] * 2
     assert not facts.is_ported
 
 
@@ -189,7 +189,7 @@ def count_calls_a_line(folder: Path, *, num_files: int) -> float:
         (folder / f"train_{number}.py").write_text(text)
         num_lines += text.count("\n")
     num_calls = count_calls(lambda: found.append(collect_facts(read_programs([folder]))))
-    assert len(found[0].list_things(Kind.OPTIMIZER)) == num_files
+    assert len(found[0].list_program_objects(Kind.OPTIMIZER)) == num_files
     return num_calls / num_lines
 
 

@@ -43,24 +43,24 @@ def statement(facts: Facts, text: str) -> Statement:
         ("y: int = loss", {"loss"}),
     ],
 )
-def test_a_statement_has_the_things_of_its_value(facts_of, text, kinds):
+def test_a_statement_has_the_objects_of_its_value(facts_of, text, kinds):
     facts = facts_of(START + text + "\n")
 
-    assert {thing.kind.value for thing in statement(facts, text).things} == kinds
+    assert {one.kind.value for one in statement(facts, text).objects} == kinds
 
 
 def test_the_test_of_an_if_and_a_while_is_a_statement(facts_of):
     facts = facts_of(START + "if loss > 1:\n    pass\nwhile x.sum() > 0:\n    break\n")
 
     assert isinstance(statement(facts, "loss > 1").node, ast.If)
-    assert {thing.kind for thing in statement(facts, "x.sum() > 0").things} == {Kind.TENSOR}
+    assert {one.kind for one in statement(facts, "x.sum() > 0").objects} == {Kind.TENSOR}
 
 
 def test_an_assignment_knows_what_it_assigns_to(facts_of):
     facts = facts_of(START + "for group in optimizer.param_groups:\n    group['lr'] = 0.1\nx = loss\n")
 
-    assert {thing.kind for thing in statement(facts, "group['lr'] = 0.1").targets} == {Kind.PARAMETERS}
-    assert {thing.kind for thing in statement(facts, "x = loss").targets} == {Kind.TENSOR}
+    assert {one.kind for one in statement(facts, "group['lr'] = 0.1").targets} == {Kind.PARAMETERS}
+    assert {one.kind for one in statement(facts, "x = loss").targets} == {Kind.TENSOR}
 
 
 def guards_of(facts: Facts) -> list:
@@ -124,25 +124,25 @@ def test_what_stands_in_evaluation(facts_of, program, is_evaluation):
 def test_branches_join(facts_of):
     facts = facts_of(START + "if a:\n    m = net\nelse:\n    m = criterion\nm.cuda()\n")
 
-    assert {thing.kind for thing in method(facts, "cuda").receiver} == {Kind.MODULE, Kind.CRITERION}
+    assert {one.kind for one in method(facts, "cuda").receiver} == {Kind.MODULE, Kind.CRITERION}
 
 
 def test_a_branch_that_leaves_is_not_joined(facts_of):
     facts = facts_of(START + "m = net\nif a:\n    m = criterion\n    raise ValueError\nm.cuda()\n")
 
-    assert {thing.kind for thing in method(facts, "cuda").receiver} == {Kind.MODULE}
+    assert {one.kind for one in method(facts, "cuda").receiver} == {Kind.MODULE}
 
 
 def test_what_an_exception_interrupts_may_have_happened(facts_of):
     facts = facts_of(START + "m = net\ntry:\n    m = criterion\nexcept Error as e:\n    m.cuda()\n")
 
-    assert {thing.kind for thing in method(facts, "cuda").receiver} == {Kind.MODULE, Kind.CRITERION}
+    assert {one.kind for one in method(facts, "cuda").receiver} == {Kind.MODULE, Kind.CRITERION}
 
 
 def test_global_names_are_the_modules(facts_of):
     facts = facts_of(START + "model = None\ndef make():\n    global model\n    model = net\nmake()\nmodel.cuda()\n")
 
-    assert Kind.MODULE in {thing.kind for thing in method(facts, "cuda").receiver}
+    assert Kind.MODULE in {one.kind for one in method(facts, "cuda").receiver}
 
 
 def test_match_joins_its_cases(facts_of):
@@ -150,4 +150,4 @@ def test_match_joins_its_cases(facts_of):
         pytest.skip("a statement of Python 3.10")
     facts = facts_of(START + "match a:\n    case 1:\n        m = net\n    case _:\n        m = criterion\nm.cuda()\n")
 
-    assert {thing.kind for thing in method(facts, "cuda").receiver} == {Kind.MODULE, Kind.CRITERION}
+    assert {one.kind for one in method(facts, "cuda").receiver} == {Kind.MODULE, Kind.CRITERION}

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from porting.source.facts import Kind, Thing
-from porting.source.walk.values import UNKNOWN, Constant, External, Object, Stream, join, list_constants, list_things
+from porting.source.facts import Kind, ProgramObject
+from porting.source.walk.values import (
+    UNKNOWN,
+    Constant,
+    External,
+    Object,
+    Stream,
+    join,
+    list_constants,
+    list_program_objects,
+)
 
-NET, LOSS = Object(Thing(Kind.MODULE)), Object(Thing(Kind.LOSS))
+NET, LOSS = Object(ProgramObject(Kind.MODULE)), Object(ProgramObject(Kind.LOSS))
 
 
 def test_a_join_has_each_item_once():
@@ -25,9 +34,9 @@ def test_one_and_true_are_two_constants():
     assert list_constants((Constant.of(1), NET)) == [1]
 
 
-def test_the_things_of_a_container_are_those_in_it():
+def test_the_objects_of_a_container_are_those_in_it():
     inner = Object(elements={0: (NET,), "key": (LOSS, External("torch"))})
     outer = Object(elements={0: (inner,)})
     outer.elements["self"] = (outer,)
 
-    assert list_things((outer, Stream((NET,)))) == (NET.thing, LOSS.thing)
+    assert list_program_objects((outer, Stream((NET,)))) == (NET.program_object, LOSS.program_object)

@@ -21,7 +21,7 @@ def walk(tmp_path: Path) -> Iterator[Walk]:
     project = read_programs([tmp_path / "train.py"])
     (module,) = project.modules.values()
     walk = Walk(project, EVALUATORS, EXECUTORS, most_steps=1000, most_walks=3)
-    with walk.inside(Frame(unit=module.units[0], module=module, cells={})):
+    with walk.inside(Frame(unit=module.units[0], module=module, variables={})):
         yield walk
 
 
@@ -77,4 +77,4 @@ def test_a_function_that_is_called_in_either_branch_makes_a_thing_once(facts_of)
         """
     )
 
-    assert len(facts.list_things(Kind.OPTIMIZER)) == 1
+    assert len(facts.list_program_objects(Kind.OPTIMIZER)) == 1

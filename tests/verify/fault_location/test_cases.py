@@ -15,10 +15,10 @@ from porting.verify.fault_location.cases import (
     count_rows,
     find_labels,
     find_more_of,
+    find_steadiness,
     fit,
     gives,
     is_multiple,
-    is_steady,
     join_tensors,
     times,
     try_labels,
@@ -145,11 +145,11 @@ def make_kept(*ratios):
     ],
 )
 def test_a_ratio_is_steady_where_the_next_steps_have_it(ratios, steady):
-    assert is_steady(make_kept(*ratios), "update") is steady
+    assert find_steadiness(make_kept(*ratios), "update") is steady
 
 
 def test_of_a_kind_that_was_not_kept_nothing_is_known():
-    assert is_steady(make_kept(2.0, 2.0, 2.0), "gradient") is None
+    assert find_steadiness(make_kept(2.0, 2.0, 2.0), "gradient") is None
 
 
 # -- predicates --------------------------------------------------------------------------------------------------------

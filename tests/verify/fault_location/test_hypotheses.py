@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from porting.verify.fault_location.cases import Case
-from porting.verify.fault_location.hypotheses import CAUSES, explain, list_causes
+from porting.verify.fault_location.hypotheses import CAUSES, explain, iter_causes
 from porting.verify.fault_location.step_trace import Origin, TensorForm, ValueRecord
 from porting.verify.fault_location.trace_comparison import Apart, ValueFault
 from porting.verify.fault_location.traced_steps import ROOT, StateParts, StepTrace
@@ -48,7 +48,7 @@ def test_other_labels_are_recognised(change, words, parts):
     case = make_loss_case(with_labels(change), parts=parts)
 
     where = "each micro-batch's" if parts > 1 else "the"
-    assert f"{where} labels are {words}" in list(list_causes("labels", case))
+    assert f"{where} labels are {words}" in list(iter_causes("labels", case))
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_other_labels_are_recognised(change, words, parts):
 def test_other_classes_are_recognised(change, words, labels):
     case = make_loss_case(with_labels(change), labels=[labels])
 
-    assert f"the labels are {words}" in list(list_causes("labels", case))
+    assert f"the labels are {words}" in list(iter_causes("labels", case))
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_of_one_loss_any_other_is_a_multiple_which_explains_nothing():
     case = make_loss_case(lambda model, loss, x, y: 1.2345678 * loss(model(x), y))
 
     assert explain("loss", case) == ""
-    assert list(list_causes("labels", case)) == []
+    assert list(iter_causes("labels", case)) == []
 
 
 # -- gradients ---------------------------------------------------------------------------------------------------------

@@ -88,7 +88,7 @@ def test_operators_that_the_loss_depends_on_are_known():
     run(trace, torch.exp, x)
     trace.keep_loss(run(trace, torch.sum, hidden))
 
-    assert [trace.values[number].name for number in sorted(trace.list_used())] == ["aten.tanh", "aten.sum"]
+    assert [trace.values[number].name for number in sorted(trace.collect_used())] == ["aten.tanh", "aten.sum"]
 
 
 @pytest.mark.parametrize("function", [torch.tanh, torch.exp, torch.relu])

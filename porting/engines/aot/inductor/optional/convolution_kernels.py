@@ -32,8 +32,8 @@ from .vector_width import has_wide_vectors
 __all__ = [
     "Convolution",
     "choose_convolution_kernels",
+    "collect_convolutions",
     "find_algorithm",
-    "find_convolutions",
     "is_faster_than_onednn",
     "use_faster_convolutions",
 ]
@@ -97,7 +97,7 @@ def use_faster_convolutions(module: torch.fx.GraphModule, *, num_threads: int, l
     module.recompile()
 
 
-def find_convolutions(graph: torch.fx.Graph, *, lanes: int) -> Dict[Convolution, List[torch.fx.Node]]:
+def collect_convolutions(graph: torch.fx.Graph, *, lanes: int) -> Dict[Convolution, List[torch.fx.Node]]:
     """Return the nodes of each computation that an algorithm could do and that is large enough for a choice.
 
     The backward pass of a convolution is one node and up to two computations.
@@ -178,7 +178,7 @@ def _has_order(value: Any) -> bool:
     return is_float and value.is_contiguous(memory_format=torch.channels_last)
 
 
-def _get_value(argument: Any) -> Any:
+def _get_value(argument: object) -> Any:
     return argument.meta.get("val") if isinstance(argument, torch.fx.Node) else None
 
 
@@ -192,7 +192,7 @@ def choose_convolution_kernels(
     """
     measure = is_faster_than_onednn if is_faster is None else is_faster
     _lay_out_gradients(graph)
-    found = find_convolutions(graph, lanes=lanes)
+    found = collect_convolutions(graph, lanes=lanes)
     try:
         chosen = {convolution: measure(convolution) for convolution in found}
     except RuntimeError as error:  # of the C++ compiler

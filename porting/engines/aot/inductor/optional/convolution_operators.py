@@ -152,7 +152,7 @@ def install_lowerings(num_threads: int) -> None:
         tensors = arguments[: _POINTERS[name].count(",") + 1]
         buffers = [_lay_out_buffer(value) if _is_tensor(value) else None for value in tensors]
         device, dtype = arguments[0].get_device(), arguments[0].get_dtype()
-        layout = FixedLayout(device, dtype, list(shape), stride=_find_strides(shape))
+        layout = FixedLayout(device, dtype, list(shape), stride=_list_strides(shape))
         return _Template((arguments[-1], name), buffers, layout, sizes).generate().output_node()
 
     for name in _POINTERS:
@@ -167,7 +167,7 @@ class _Shaped:
         self.shape = value.get_size()
 
 
-def _is_tensor(value: Any) -> bool:
+def _is_tensor(value: object) -> bool:
     return hasattr(value, "get_size")
 
 
@@ -175,7 +175,7 @@ def _lay_out_buffer(value: Any) -> Any:
     """Return the buffer of a value, in the order that the kernels take for granted."""
     kernel = ExternKernel
     value = kernel.realize_input(value)
-    strides = _find_strides(list(map(int, value.get_size())))
+    strides = _list_strides(list(map(int, value.get_size())))
     value = kernel.require_exact_strides(value, strides)
     if isinstance(kernel.unwrap_storage_for_input(value), BaseView):
         # a kernel is given the beginning of a buffer, and this is a part of one
@@ -183,7 +183,7 @@ def _lay_out_buffer(value: Any) -> Any:
     return kernel.unwrap_storage_for_input(value)
 
 
-def _find_strides(shape: Sequence[int]) -> List[int]:
+def _list_strides(shape: Sequence[int]) -> List[int]:
     """Return the strides of a dense tensor, those of four dimensions with the channels innermost."""
     order = [1, 3, 2, 0] if len(shape) == 4 else list(reversed(range(len(shape))))
     sizes = itertools.accumulate((shape[dim] for dim in order), lambda one, other: one * other)

@@ -1,4 +1,4 @@
-"""The library of a program: kernels and what calls them are compiled at once, with a runtime of a few functions.
+"""Build kernels and what calls them at once, with a runtime of a few functions.
 
 Torch compiles the two one after the other, and with what calls the kernels its runtime, which loads constants, folds
 them and shares models between threads. `runtime.h` does what a program of this package needs. Kernels of many lines are
@@ -233,7 +233,7 @@ def write_calls(wrapper: str) -> Optional[str]:
     None for a runtime that is not known.
     """
     runtime, end, calls = wrapper.partition(f"\n{_END}\n")
-    functions = _find_functions(runtime)
+    functions = _collect_functions(runtime)
     is_known = functions.items() >= _KNOWN.items() and runtime.lstrip().startswith(_START)
     if not end or not is_known:
         return None
@@ -244,7 +244,7 @@ def write_calls(wrapper: str) -> Optional[str]:
     return "\n".join([own, stubs, calls])
 
 
-def _find_functions(runtime: str) -> Dict[str, str]:
+def _collect_functions(runtime: str) -> Dict[str, str]:
     """Return the types of the arguments of each function by which torch runs a program."""
     found = {}
     for name, arguments in _FUNCTION.findall(re.sub(r"//[^\n]*", "", runtime)):

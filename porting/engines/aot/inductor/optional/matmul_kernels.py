@@ -25,7 +25,7 @@ from .....torch_insides.inductor import (
 )
 from .....torch_insides.operators import LINEAR_BY_ONEDNN
 
-__all__ = ["Product", "choose_matmul_kernels", "find_products", "is_faster_by_onednn", "use_faster_products"]
+__all__ = ["Product", "choose_matmul_kernels", "collect_products", "is_faster_by_onednn", "use_faster_products"]
 
 aten = torch.ops.aten
 
@@ -61,7 +61,7 @@ def use_faster_products(module: torch.fx.GraphModule, *, num_threads: int) -> No
         module.recompile()
 
 
-def find_products(graph: torch.fx.Graph) -> Dict[Product, List[torch.fx.Node]]:
+def collect_products(graph: torch.fx.Graph) -> Dict[Product, List[torch.fx.Node]]:
     """Return the nodes of each product of two float32 matrices that is large enough to be worth a choice."""
     found: Dict[Product, List[torch.fx.Node]] = {}
     for node in graph.nodes:
@@ -88,7 +88,7 @@ def _read_product(node: torch.fx.Node) -> Optional[Product]:
     return Product(tuple(one.shape), one.stride(), tuple(other.shape), other.stride(), bias is not None)
 
 
-def _get_value(argument: Any) -> Any:
+def _get_value(argument: object) -> Any:
     return argument.meta.get("val") if isinstance(argument, torch.fx.Node) else None
 
 
@@ -101,7 +101,7 @@ def choose_matmul_kernels(
     """
     measure = is_faster_by_onednn if is_faster is None else is_faster
     chosen = {}
-    for product, nodes in find_products(graph).items():
+    for product, nodes in collect_products(graph).items():
         chosen[product] = measure(product)
         if chosen[product]:
             for node in nodes:
@@ -171,7 +171,7 @@ def _install_lowering() -> None:
         made = kernel(layout=layout, inputs=inputs, constant_args=constants)
         return TensorBox.create(create_output_node(made))
 
-    def lower_sum(left: Any, other: Any, right: Any, bias: Any, attr: str) -> Any:
+    def lower_sum(left: object, other: object, right: object, bias: object, attr: str) -> Any:
         """Leave the sum, or difference, of a product and another value to a fused loop."""
         joined = {"add": aten.add.Tensor, "sub": aten.sub.Tensor}[attr]
         return lowerings[joined](lower(left, right, bias, "none", [], ""), other)

@@ -1,6 +1,6 @@
 """Inductor asks the C++ compiler's flags what it would compile tests for, and writes no checks of arguments.
 
-The tests of each instruction set cost 7 seconds; the checks, which `LoadedProgram` does, grow with the parameters.
+The tests of each instruction set cost 7 seconds; the checks, which `LoadedLibrary` does, grow with the parameters.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ def repeated_values_once() -> Iterator[None]:
 
 
 def _keep_repeated(original: Callable[..., Any]) -> Callable[..., Any]:
-    def run_node(self: Any, n: torch.fx.Node) -> Any:
+    def run_node(self: object, n: torch.fx.Node) -> Any:
         result = original(self, n)
         if isinstance(result, TensorBox) and is_repeated(n):
             result.realize()

@@ -66,7 +66,7 @@ def _ask_for_helper(original: Callable[..., bool]) -> Callable[..., bool]:
 
 
 def _shorten_chunks(original: Callable[..., str]) -> Callable[..., str]:
-    def acc_helper_init(self: Any, *args: Any, **kwargs: Any) -> str:
+    def acc_helper_init(self: object, *args: Any, **kwargs: Any) -> str:
         line = original(self, *args, **kwargs)
         variance = _VARIANCE.match(line)
         if variance is not None:
@@ -79,7 +79,7 @@ def _shorten_chunks(original: Callable[..., str]) -> Callable[..., str]:
 
 
 def _include_moments(original: Callable[..., str]) -> Callable[..., str]:
-    def codegen_group(self: Any, name: Any = None) -> str:
+    def codegen_group(self: object, name: object = None) -> str:
         code = original(self, name)
         if _MOMENTS not in code:
             return code

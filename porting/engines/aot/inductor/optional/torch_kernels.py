@@ -45,7 +45,7 @@ def torch_kernels() -> Iterator[None]:
         _set_lowering(stack, gradient, _compute_gradient)
         written_out, by_torch = pool_lowerings[pool.default], call_torchs_kernel(pool.default, False)
 
-        def lower(images: Any, *args: Any, **kwargs: Any) -> Any:
+        def lower(images: object, *args: Any, **kwargs: Any) -> Any:
             node: Any = virtualized.V.graph.current_node.args[0]
             if not _has_channels_innermost(node.meta["val"]):
                 return written_out(images, *args, **kwargs)
@@ -68,7 +68,7 @@ def _enlarge_by_torch(stack: ExitStack, operator: Any) -> None:
         with below_autograd():
             return operator(images, *args, **kwargs)
 
-    def lower(images: Any, *args: Any, **kwargs: Any) -> Any:
+    def lower(images: object, *args: Any, **kwargs: Any) -> Any:
         return by_torch(_lay_out(images, virtualized.V.graph.current_node.args[0]), *args, **kwargs)
 
     stack.callback(clear_dispatch)
@@ -85,7 +85,7 @@ def _lay_out(images: Any, node: Any) -> Any:
     return require_stride_order(images, get_stride_order(node.meta["val"].stride()))
 
 
-def _compute_gradient(gradient: Any, images: Any, *settings: Any) -> Any:
+def _compute_gradient(gradient: object, images: object, *settings: Any) -> Any:
     """Call torch's kernel with a gradient that lies as the images do."""
     # The kernel goes by the layout of the gradient alone: into that it would copy the indices and its result, which has
     # the size of the images, and its result back again.
@@ -101,7 +101,7 @@ def _set_lowering(stack: ExitStack, packet: Any, lower: Any) -> None:
         _set_entry(stack, pool_lowerings, operator, lower)
 
 
-def _set_entry(stack: ExitStack, table: Dict[Any, Any], key: Any, value: Any) -> None:
+def _set_entry(stack: ExitStack, table: Dict[Any, Any], key: object, value: object) -> None:
     """Give `key` a value in one of torch's tables, or none at all, until `stack` ends."""
     before = table.pop(key, _GONE)
     if value is not _GONE:

@@ -7,7 +7,7 @@ vectors of 8: a UNet that begins with 8 channels lost a tenth of its speed to it
 
 from __future__ import annotations
 
-from typing import Any, Tuple
+from typing import Tuple
 
 import torch
 
@@ -41,7 +41,7 @@ def has_wide_vectors() -> bool:
     return torch.backends.cpu.get_cpu_capability() == "AVX512"
 
 
-def count_loop_steps(value: Any, width: int) -> float:
+def count_loop_steps(value: object, width: int) -> float:
     """Return how many vectors of `width` numbers, and single numbers, a loop over a float tensor has; 0 for others.
 
     >>> count_loop_steps(torch.empty(1, 4, 4, 24).permute(0, 3, 1, 2), 16)  # 16 pixels of a vector and 8 numbers

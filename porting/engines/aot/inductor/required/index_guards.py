@@ -69,7 +69,7 @@ def guarded_indices() -> Iterator[None]:
 
 
 def _note_fault(original: Callable[..., str]) -> Callable[..., str]:
-    def indirect_assert(self: Any, var: Any, lower: Any, upper: Any, mask: Any = None) -> str:
+    def indirect_assert(self: object, var: object, lower: object, upper: object, mask: object = None) -> str:
         _function, _, arguments = original(self, var, lower, upper, mask).partition("(")
         return f"{_CHECK}({arguments}"
 
@@ -112,7 +112,7 @@ def _keep_arrays_of_stores_apart(original: Callable[..., Any]) -> Callable[..., 
 
 
 def _throw_at_end(original: Callable[..., str]) -> Callable[..., str]:
-    def codegen_group(self: Any, name: Any = None) -> str:
+    def codegen_group(self: object, name: object = None) -> str:
         code = original(self, name)
         if f"{_CHECK}(" not in code:
             return code

@@ -12,8 +12,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from porting.engines.aot.inductor.optional.convolution_kernels import (
     Convolution,
     choose_convolution_kernels,
+    collect_convolutions,
     find_algorithm,
-    find_convolutions,
 )
 from porting.engines.compiled.call_layout import TensorSpec
 from porting.engines.compiled.programs import Program
@@ -179,7 +179,7 @@ def test_a_convolution_that_is_not_faster_stays(lanes):
     ],
 )
 def test_what_the_kernels_cannot_do_or_what_is_small_is_left_alone(lanes, images, filters, how):
-    assert find_convolutions(_trace(_tensors(images, filters, **how)).graph, lanes=lanes) == {}
+    assert collect_convolutions(_trace(_tensors(images, filters, **how)).graph, lanes=lanes) == {}
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ def test_vectors_of_columns_are_for_few_channels_and_wide_vectors(monkeypatch, i
 def test_other_memory_formats_are_left_alone(lanes):
     x, w, b, g, rest = _tensors((2, 32, 16, 16), (32, 32, 3, 3))
 
-    assert find_convolutions(_trace((x.contiguous(), w, b, g, rest)).graph, lanes=lanes) == {}
+    assert collect_convolutions(_trace((x.contiguous(), w, b, g, rest)).graph, lanes=lanes) == {}
 
 
 def _trace_with_a_gradient_in_another_order() -> Any:

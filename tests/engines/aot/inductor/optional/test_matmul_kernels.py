@@ -12,10 +12,10 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from porting.engines.aot.inductor.optional.matmul_kernels import (
     choose_matmul_kernels,
-    find_products,
+    collect_products,
     is_faster_by_onednn,
 )
-from porting.engines.aot.library import load_program
+from porting.engines.aot.library import load_library
 from porting.engines.compiled.call_layout import TensorSpec
 from porting.engines.compiled.program_file import write_program
 from porting.engines.compiled.programs import Program
@@ -80,17 +80,17 @@ def test_products_of_the_same_shapes_are_measured_once():
 
 
 def test_small_products_are_left_alone():
-    assert find_products(_traced(_layer, *_factors(16)).graph) == {}
+    assert collect_products(_traced(_layer, *_factors(16)).graph) == {}
 
 
 def test_half_precision_is_left_alone():
     halves = [factor.bfloat16() for factor in _factors()]
 
-    assert find_products(_traced(_layer, *halves).graph) == {}
+    assert collect_products(_traced(_layer, *halves).graph) == {}
 
 
 def test_a_product_is_measured_on_both_libraries():
-    [product] = find_products(_traced(_layer, *_factors()).graph)
+    [product] = collect_products(_traced(_layer, *_factors()).graph)
 
     assert is_faster_by_onednn(product) in (True, False)
 
@@ -123,7 +123,7 @@ def test_weights_in_both_orders_are_multiplied_without_a_copy(tmp_path):
     subprocess.run([sys.executable, "-c", _COMPILE], cwd=tmp_path, env=make_environment(), check=True)
 
     expected = _layer_with_gradients(arguments[0].clone(), *arguments[1:])
-    found = load_program(tmp_path / "out")(arguments)
+    found = load_library(tmp_path / "out")(arguments)
     torch.testing.assert_close(found, list(expected), rtol=1e-5, atol=1e-3)
     wrapper = "".join(file.read_text() for file in (tmp_path / "build").glob("program.*.cpp"))
     assert wrapper.count("CODE_CHECK(aoti_torch_cpu__linear_pointwise(") == 3
@@ -148,5 +148,5 @@ def test_what_is_added_to_a_product_needs_no_constant_weight(tmp_path):
     subprocess.run([sys.executable, "-c", _COMPILE], cwd=tmp_path, env=make_environment(), check=True)
 
     expected = _layer_with_sums(arguments[0].clone(), *arguments[1:])
-    found = load_program(tmp_path / "out")(arguments)
+    found = load_library(tmp_path / "out")(arguments)
     torch.testing.assert_close(found, list(expected), rtol=1e-5, atol=1e-3)

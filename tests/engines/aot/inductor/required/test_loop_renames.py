@@ -8,7 +8,7 @@ import sys
 import pytest
 import torch
 
-from porting.engines.aot.library import load_program
+from porting.engines.aot.library import load_library
 from porting.engines.compiled.program_file import write_program
 from porting.support.bound_process import make_environment
 from tests.engines.compiled_step import results_and_state, step_program
@@ -44,7 +44,7 @@ def compiled(tmp_path_factory):
 def test_every_choice_of_libraries_computes_the_step(compiled, choices):
     program = step_program()
 
-    found = results_and_state(load_program(compiled / choices / "out"))
+    found = results_and_state(load_library(compiled / choices / "out"))
 
     expected = results_and_state(lambda arguments: program.module(*arguments))
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)

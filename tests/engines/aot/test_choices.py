@@ -8,12 +8,12 @@ import torch.nn.functional as F
 from torch import nn
 
 from porting.capture import capture_step
-from porting.engines.aot import variants
-from porting.engines.aot.variants import list_whole_steps
+from porting.engines.aot import choices
+from porting.engines.aot.choices import list_whole_steps
 from porting.engines.calls.call_plan import CallPlan
-from porting.engines.calls.executable import BuildRequest, Variant
+from porting.engines.calls.executable import BuildRequest, Choice
 
-WHOLE, FUSED = Variant("aot"), Variant("aot", fused_update=True)
+WHOLE, FUSED = Choice("aot"), Choice("aot", fused_update=True)
 
 
 def step(settings, num_layers, *, rows=4, **plan):
@@ -33,18 +33,18 @@ def test_whole_steps_are_compiled(settings, num_layers):
     found = compiled(*step(settings("ADAM"), num_layers))
 
     assert WHOLE in found
-    assert not any(variant.fused_update for variant in found)
+    assert not any(choice.fused_update for choice in found)
 
 
 def test_an_update_that_makes_a_step_too_large_for_the_compiler_is_left_to_fused_kernels(settings, monkeypatch):
-    monkeypatch.setattr(variants, "_MAX_OPERATORS_OF_STEP", 1000)
+    monkeypatch.setattr(choices, "_MAX_OPERATORS_OF_STEP", 1000)
 
     assert compiled(*step(settings("ADAM"), 40)) == [FUSED]
 
 
 def test_a_step_that_is_large_without_its_update_is_compiled_with_it(settings, monkeypatch):
-    monkeypatch.setattr(variants, "_MAX_OPERATORS_OF_STEP", 1000)
-    monkeypatch.setattr(variants, "_LARGE_SHARE_OF_UPDATE", 0.99)
+    monkeypatch.setattr(choices, "_MAX_OPERATORS_OF_STEP", 1000)
+    monkeypatch.setattr(choices, "_LARGE_SHARE_OF_UPDATE", 0.99)
 
     assert compiled(*step(settings("ADAM"), 40)) == [WHOLE]
 
@@ -59,13 +59,13 @@ def test_an_update_without_a_fused_kernel_is_compiled(settings):
 def test_several_steps_are_one_program_where_a_call_has_several(settings, iterations, expected):
     found = compiled(*step(settings("SGD2"), 2, iterations=iterations))
 
-    assert sum(variant.steps_per_run > 1 for variant in found) == expected
+    assert sum(choice.steps_per_run > 1 for choice in found) == expected
 
 
 def test_the_memory_format_that_convolutions_like_comes_first():
     graph = capture_step(nn.Conv2d(2, 3, 3), [torch.ones(1, 2, 8, 8)], mode="inference")
 
-    assert compiled(graph, BuildRequest(CallPlan()))[:2] == [Variant("aot", channels_last=True), WHOLE]
+    assert compiled(graph, BuildRequest(CallPlan()))[:2] == [Choice("aot", channels_last=True), WHOLE]
 
 
 @pytest.mark.parametrize(("rows", "is_tried"), [(4, True), (200_000, False)])
@@ -74,5 +74,5 @@ def test_a_single_thread_is_tried_for_tiny_steps(settings, monkeypatch, rows, is
 
     found = compiled(*step(settings("SGD2"), 1, rows=rows, iterations=10))
 
-    assert (Variant("aot", num_threads=1) in found) is is_tried
-    assert all(variant.num_threads == (1 if is_tried else None) for variant in found if variant.steps_per_run > 1)
+    assert (Choice("aot", num_threads=1) in found) is is_tried
+    assert all(choice.num_threads == (1 if is_tried else None) for choice in found if choice.steps_per_run > 1)

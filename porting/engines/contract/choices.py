@@ -1,6 +1,6 @@
-"""The choices that variants of a step have in common: memory format, kind of update and number of threads.
+"""List the values that a choice may have for a step: memory formats, kinds of update and numbers of threads.
 
-Replay is tried with them, and an engine's `list_variants` may offer the same.
+Replay is tried with them, and an engine's `list_choices` may offer the same.
 """
 
 from __future__ import annotations

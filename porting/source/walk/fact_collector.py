@@ -1,4 +1,4 @@
-"""Things and facts as they are found: each place gives one, and what a later walk of the same place adds is merged."""
+"""Collect facts as they are found: each place gives one, and what a later walk of the same place adds is merged."""
 
 from __future__ import annotations
 
@@ -6,21 +6,32 @@ import ast
 from typing import Dict, Hashable, Iterable, List, Optional, Sequence, Set, Tuple
 
 from porting.diagnostics import Place
-from porting.source.facts import Call, Facts, Import, Kind, Loop, LoopKind, Statement, Thing, Things, Where
+from porting.source.facts import (
+    Call,
+    Facts,
+    Import,
+    Kind,
+    Loop,
+    LoopKind,
+    ProgramObject,
+    ProgramObjects,
+    Statement,
+    Where,
+)
 from porting.source.library import TENSOR_KINDS
 
-__all__ = ["Recorder"]
+__all__ = ["FactCollector"]
 
 
-class Recorder:
-    """Makes things and facts, and hands out the `Facts` at the end."""
+class FactCollector:
+    """Makes program objects and facts, and hands out the `Facts` at the end."""
 
     def __init__(self) -> None:
         self._calls: Dict[ast.AST, Call] = {}
         self._statements: Dict[ast.AST, Statement] = {}
         self._imports: Dict[Tuple[ast.AST, str], Import] = {}
-        self._things: Dict[Hashable, Thing] = {}
-        self._derived: Dict[Thing, bool] = {}
+        self._objects: Dict[Hashable, ProgramObject] = {}
+        self._derived: Dict[ProgramObject, bool] = {}
         self._entered: Dict[ast.AST, Set[ast.AST]] = {}
         self.num_facts = 0
         self.left: List[str] = []
@@ -30,76 +41,80 @@ class Recorder:
         self.main_parts: Dict[ast.AST, Place] = {}
         """The main parts of imported files, which do not run."""
 
-    def make_thing(
+    def make_object(
         self,
         key: Hashable,
         kind: Kind,
         *,
         name: str,
         place: Place,
-        parts: Things = (),
+        parts: ProgramObjects = (),
         call: Optional[Call] = None,
         is_guess: bool = False,
-    ) -> Thing:
-        """Make a thing, or return the one that was made under the same key, with more parts."""
-        thing = self._things.get(key)
-        if thing is None:
-            thing = self._things[key] = Thing(kind, name, place, parts, call, is_guess)
-        elif parts != thing.parts:
-            self.add_parts(thing, parts)
-        return thing
+    ) -> ProgramObject:
+        """Make a program object, or return the one that was made under the same key, with more parts."""
+        program_object = self._objects.get(key)
+        if program_object is None:
+            program_object = self._objects[key] = ProgramObject(kind, name, place, parts, call, is_guess)
+        elif parts != program_object.parts:
+            self.add_parts(program_object, parts)
+        return program_object
 
-    def find_thing(self, key: Hashable, parts: Things) -> Optional[Thing]:
-        """Find the thing that was made under a key, and give it more parts; None where none was."""
-        thing = self._things.get(key)
-        if thing is not None and parts != thing.parts:
-            self.add_parts(thing, parts)
-            if thing in self._derived:
+    def find_object(self, key: Hashable, parts: ProgramObjects) -> Optional[ProgramObject]:
+        """Find the object that was made under a key, and give it more parts; None where none was."""
+        program_object = self._objects.get(key)
+        if program_object is not None and parts != program_object.parts:
+            self.add_parts(program_object, parts)
+            if program_object in self._derived:
                 kind = _find_most_telling(parts)
-                if _MOST_TELLING.index(kind) < _MOST_TELLING.index(thing.kind):
-                    thing.kind = kind
-        return thing
+                if _MOST_TELLING.index(kind) < _MOST_TELLING.index(program_object.kind):
+                    program_object.kind = kind
+        return program_object
 
-    def derive_thing(
-        self, key: Hashable, parts: Things, *, name: str, place: Place, call: Optional[Call] = None
-    ) -> Thing:
+    def derive_object(
+        self, key: Hashable, parts: ProgramObjects, *, name: str, place: Place, call: Optional[Call] = None
+    ) -> ProgramObject:
         """Make what is computed of tensors: it is what the most telling of them is."""
-        thing = self.make_thing(key, _find_most_telling(parts), name=name, place=place, parts=parts, call=call)
-        self._derived[thing] = True
-        return thing
+        program_object = self.make_object(
+            key, _find_most_telling(parts), name=name, place=place, parts=parts, call=call
+        )
+        self._derived[program_object] = True
+        return program_object
 
-    def add_parts(self, thing: Thing, parts: Iterable[Thing]) -> None:
-        """Say that a thing is also made of these, unless they are made of it."""
-        new = tuple(part for part in parts if part not in thing.parts and not _is_made_of(part, thing))
-        if new and len(thing.parts) < _MOST_PARTS:
-            thing.parts = (*thing.parts, *new)
+    def add_parts(self, program_object: ProgramObject, parts: Iterable[ProgramObject]) -> None:
+        """Say that a program object is also made of these, unless they are made of it."""
+        new = tuple(
+            part for part in parts if part not in program_object.parts and not _is_made_of(part, program_object)
+        )
+        if new and len(program_object.parts) < _MOST_PARTS:
+            program_object.parts = (*program_object.parts, *new)
 
-    def mark_loss(self, thing: Thing) -> None:
+    def mark_loss(self, program_object: ProgramObject) -> None:
         """Make a loss of what turns out to be one, and of the sums that it was scaled from."""
-        if thing.kind not in TENSOR_KINDS or thing.kind is Kind.LOSS:
+        if program_object.kind not in TENSOR_KINDS or program_object.kind is Kind.LOSS:
             return
-        thing.kind = Kind.LOSS
-        if thing.name in _SCALINGS:
-            parts = [part for part in thing.parts if part in self._derived]
-            reductions = [part for part in parts if len(thing.parts) == 1 or part.name in _REDUCTIONS]
+        program_object.kind = Kind.LOSS
+        if program_object.name in _SCALINGS:
+            parts = [part for part in program_object.parts if part in self._derived]
+            reductions = [part for part in parts if len(program_object.parts) == 1 or part.name in _REDUCTIONS]
             for part in reductions:
                 self.mark_loss(part)
 
-    def extend_loop(self, loop: Loop, kind: LoopKind, things: Things) -> None:
+    def extend_loop(self, loop: Loop, kind: LoopKind, objects: ProgramObjects) -> None:
         """Add to a loop what it goes through on another way to it."""
-        if not set(things) <= set(loop.things):
-            loop.things = _unite_things(loop.things, things)
+        if not set(objects) <= set(loop.objects):
+            loop.objects = _unite_objects(loop.objects, objects)
         if loop.kind is LoopKind.OTHER and kind is not loop.kind:
             loop.kind = kind
 
-    def become(self, thing: Thing, kind: Kind, *, is_guess: bool = False) -> None:
-        """Say what a thing is of which nothing was known but its name, or that it was loaded."""
-        if thing.kind in (Kind.OTHER, Kind.STATE):
-            thing.kind, thing.is_guess = kind, is_guess
+    def become(self, program_object: ProgramObject, kind: Kind, *, is_guess: bool = False) -> None:
+        """Say what a program object is of which nothing was known but its name, or that it was loaded."""
+        if program_object.kind in (Kind.OTHER, Kind.STATE):
+            program_object.kind, program_object.is_guess = kind, is_guess
 
-    def is_derived(self, thing: Thing) -> bool:
-        """Tell whether a thing was computed of other tensors by an operator or a function of torch's."""
-        return thing in self._derived
+    def is_derived(self, program_object: ProgramObject) -> bool:
+        """Tell whether a program object was computed of other tensors by an operator or a function of torch's."""
+        return program_object in self._derived
 
     def find_call(self, node: ast.Call) -> Optional[Call]:
         """Find the call that was recorded of a node."""
@@ -113,21 +128,23 @@ class Recorder:
     def merge_call(self, call: Call, other: Call) -> None:
         """Add to a call what it is on another way to it."""
         if call.receiver != other.receiver:
-            call.receiver = _unite_things(call.receiver, other.receiver)
+            call.receiver = _unite_objects(call.receiver, other.receiver)
         if call.arguments != other.arguments:
             call.arguments = _unite_all(call.arguments, other.arguments)
         if call.keywords != other.keywords:
-            merged = {key: _unite_things(call.keywords.get(key, ()), things) for key, things in other.keywords.items()}
+            merged = {
+                key: _unite_objects(call.keywords.get(key, ()), objects) for key, objects in other.keywords.items()
+            }
             call.keywords = {**call.keywords, **merged}
         if call.where is not other.where:
             call.where = _merge_where(call.where, other.where)
         if other.name not in (call.name, *call.other_names):
             call.other_names = (*call.other_names, other.name)
 
-    def add_results(self, call: Call, things: Things) -> None:
+    def add_results(self, call: Call, objects: ProgramObjects) -> None:
         """Say what comes out of a call."""
-        if things and things != call.result:
-            call.result = _unite_things(call.result, things)
+        if objects and objects != call.result:
+            call.result = _unite_objects(call.result, objects)
 
     def enter(self, caller: Optional[ast.AST], node: ast.AST, body: ast.AST) -> None:
         """Record that a call in the function `caller` leads into the function `body`."""
@@ -149,12 +166,14 @@ class Recorder:
         self._statements[statement.node] = statement
         self.num_facts += 1
 
-    def merge_statement(self, statement: Statement, where: Where, things: Things, targets: Things) -> None:
+    def merge_statement(
+        self, statement: Statement, where: Where, objects: ProgramObjects, targets: ProgramObjects
+    ) -> None:
         """Add to a statement what it is on another way to it."""
-        if statement.things != things:
-            statement.things = _unite_things(statement.things, things)
+        if statement.objects != objects:
+            statement.objects = _unite_objects(statement.objects, objects)
         if statement.targets != targets:
-            statement.targets = _unite_things(statement.targets, targets)
+            statement.targets = _unite_objects(statement.targets, targets)
         if statement.where is not where:
             statement.where = _merge_where(statement.where, where)
 
@@ -166,9 +185,9 @@ class Recorder:
 
     def finish(self) -> Facts:
         """Hand out all facts; what was computed of a loss before it was known to be one becomes one, too."""
-        for thing in self._derived:
-            if thing.kind is not Kind.LOSS and any(part.kind is Kind.LOSS for part in thing.parts):
-                thing.kind = Kind.LOSS
+        for program_object in self._derived:
+            if program_object.kind is not Kind.LOSS and any(part.kind is Kind.LOSS for part in program_object.parts):
+                program_object.kind = Kind.LOSS
         for call in self._calls.values():
             _learn_of_loop(call)
             _learn_of_outer_loops(call.where.loops)
@@ -178,7 +197,7 @@ class Recorder:
             statements=[statement for statement in self._statements.values() if not statement.asks],
             reads=[statement for statement in self._statements.values() if statement.asks],
             imports=list(self._imports.values()),
-            things=list(self._things.values()),
+            objects=list(self._objects.values()),
             unread=list(self.unread.values()),
             left=self.left,
             main_parts=list(self.main_parts.values()),
@@ -209,8 +228,8 @@ class Recorder:
 
 
 def _computes_loss(call: Call) -> bool:
-    kinds = {thing.kind for thing in call.given}
-    is_made = any(thing.kind is Kind.LOSS for thing in call.result)
+    kinds = {one.kind for one in call.given}
+    is_made = any(one.kind is Kind.LOSS for one in call.result)
     return is_made and Kind.OUTPUT in kinds and Kind.LOSS not in kinds and not call.where.in_forward
 
 
@@ -230,7 +249,7 @@ def _learn_of_loop(call: Call) -> None:
     """Take a loop that calls a model, and that stands in no loop over batches, for one."""
     loops = call.where.loops
     is_of_training = call.is_on(*_TRAINED) and not call.where.in_forward
-    if not loops or not is_of_training or call.name.startswith(".") or set(loops[-1].things) & set(call.receiver):
+    if not loops or not is_of_training or call.name.startswith(".") or set(loops[-1].objects) & set(call.receiver):
         return
     if loops[-1].kind is LoopKind.OTHER and not any(loop.kind is LoopKind.BATCHES for loop in loops):
         loops[-1].kind = LoopKind.BATCHES
@@ -238,9 +257,9 @@ def _learn_of_loop(call: Call) -> None:
 
 def _learn_of_outer_loops(loops: Tuple[Loop, ...]) -> None:
     """Take a loop that was taken for one over batches, but holds one over a loader, for one over epochs."""
-    over_loader = [number for number, loop in enumerate(loops) if any(part.kind in _LOADERS for part in loop.things)]
+    over_loader = [number for number, loop in enumerate(loops) if any(part.kind in _LOADERS for part in loop.objects)]
     for loop in loops[: over_loader[-1]] if over_loader else ():
-        if loop.kind is LoopKind.BATCHES and not loop.things:
+        if loop.kind is LoopKind.BATCHES and not loop.objects:
             loop.kind = LoopKind.EPOCHS
 
 
@@ -248,13 +267,13 @@ _TRAINED = (Kind.MODULE, Kind.PORT)
 _LOADERS = (Kind.LOADER, Kind.PORT_LOADER)
 
 
-def _find_most_telling(parts: Things) -> Kind:
+def _find_most_telling(parts: ProgramObjects) -> Kind:
     return next(kind for kind in _MOST_TELLING if any(part.kind is kind for part in parts))
 
 
-def _is_made_of(thing: Thing, other: Thing) -> bool:
+def _is_made_of(program_object: ProgramObject, other: ProgramObject) -> bool:
     seen = set()
-    waiting: List[Thing] = [thing]
+    waiting: List[ProgramObject] = [program_object]
     while waiting:
         part = waiting.pop()
         if part is other:
@@ -265,14 +284,14 @@ def _is_made_of(thing: Thing, other: Thing) -> bool:
     return False
 
 
-def _unite_things(known: Things, more: Things) -> Things:
+def _unite_objects(known: ProgramObjects, more: ProgramObjects) -> ProgramObjects:
     return known if known == more else tuple(dict.fromkeys((*known, *more)))
 
 
-def _unite_all(known: Tuple[Things, ...], more: Sequence[Things]) -> Tuple[Things, ...]:
+def _unite_all(known: Tuple[ProgramObjects, ...], more: Sequence[ProgramObjects]) -> Tuple[ProgramObjects, ...]:
     length = max(len(known), len(more))
     padded = [(*values, *((),) * (length - len(values))) for values in (tuple(known), tuple(more))]
-    return tuple(_unite_things(one, other) for one, other in zip(*padded))
+    return tuple(_unite_objects(one, other) for one, other in zip(*padded))
 
 
 def _merge_where(one: Where, other: Where) -> Where:

@@ -1,12 +1,12 @@
-"""The variants of whole steps that the engine `aot` offers, none of which takes the compiler too long."""
+"""List the choices that the engine `aot` offers for whole steps, none of which takes the compiler too long."""
 
 from __future__ import annotations
 
 from typing import List
 
 from ...capture import StepGraph
-from ..calls.executable import BuildRequest, Variant
-from ..contract.variants import choose_fewer_threads, list_layouts
+from ..calls.executable import BuildRequest, Choice
+from ..contract.choices import choose_fewer_threads, list_layouts
 from ..update.updates import has_fused_arithmetic, list_slots
 
 __all__ = ["list_whole_steps"]
@@ -19,14 +19,14 @@ _MAX_OPERATORS_OF_STEP, _LARGE_SHARE_OF_UPDATE = 3000, 0.2
 _ENOUGH_STEPS = 10
 
 
-def list_whole_steps(engine: str, graph: StepGraph, request: BuildRequest) -> List[Variant]:
-    """Return the variants of the engine of this name, the most promising memory format first."""
+def list_whole_steps(engine: str, graph: StepGraph, request: BuildRequest) -> List[Choice]:
+    """Return the choices of the engine of this name, the most promising memory format first."""
     fused, threads = _leaves_update(graph, request), choose_fewer_threads(graph)
     # a compiler that lays values out as it likes gains most from the layout that convolutions like
-    found = [Variant(engine, channels_last=last, fused_update=fused) for last in reversed(list_layouts(graph))]
-    found += [Variant(engine, num_threads=threads)] if threads else []
+    found = [Choice(engine, channels_last=last, fused_update=fused) for last in reversed(list_layouts(graph))]
+    found += [Choice(engine, num_threads=threads)] if threads else []
     numbers = _choose_steps_per_run(graph, request)
-    return found + [Variant(engine, steps_per_run=number, num_threads=threads) for number in numbers]
+    return found + [Choice(engine, steps_per_run=number, num_threads=threads) for number in numbers]
 
 
 def _leaves_update(graph: StepGraph, request: BuildRequest) -> bool:

@@ -1,4 +1,4 @@
-"""Variants choose only what a step has and what may pay."""
+"""Choices choose only what a step has and what may pay."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import nn
 from porting.capture import capture_step
 from porting.engines.calls.call_plan import CallPlan
 from porting.engines.calls.executable import BuildRequest
-from porting.engines.contract.variants import choose_fewer_threads, list_layouts, list_updates
+from porting.engines.contract.choices import choose_fewer_threads, list_layouts, list_updates
 
 
 @pytest.mark.parametrize(
