@@ -6,6 +6,7 @@ In the folder: `call.json` (how a call uses the programs) and, for each role, `<
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import json
 import time
@@ -35,7 +36,6 @@ from ..replay.replay import build_replay
 from .choices import list_whole_steps
 from .compile_process import CompilerProcess, compile_in_child
 from .library import load_library
-from .predictions import predict_seconds
 
 __all__ = ["AOT", "AotEngine"]
 
@@ -53,7 +53,10 @@ class AotEngine(FolderEngine[CompiledExecutable]):
 
     def predict(self, choice: Choice, cost: StepCost) -> Interval:
         """Return the seconds that a call usually takes, with the least and the most."""
-        return predict_seconds(choice, cost)
+        # a process that only loads a program needs nothing of the compiler, whose kernels predictions know
+        predictions = importlib.import_module("porting.engines.aot.predictions")
+        seconds: Interval = predictions.predict_seconds(choice, cost)
+        return seconds
 
     def prepare(self, folder: Path) -> CompilerProcess:
         """Start a process that a `compile` into `folder` will need; whoever starts it has to end it.
