@@ -25,13 +25,19 @@ def work(tmp_path):
             json.dumps({"function": "worker_job:do", "arguments": {"number": 3}, "is_idle": False})
         )
         path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
-        ended = subprocess.run(
-            [sys.executable, "-c", START, str(tmp_path)],
-            env={**os.environ, "PYTHONPATH": path},
-            stdin=subprocess.PIPE,
-            capture_output=True,
-            check=False,
-        )
+        # the end of this pipe would be the end of the worker
+        lifeline, held = os.pipe()
+        try:
+            ended = subprocess.run(
+                [sys.executable, "-c", START, str(tmp_path)],
+                env={**os.environ, "PYTHONPATH": path},
+                stdin=lifeline,
+                capture_output=True,
+                check=False,
+            )
+        finally:
+            os.close(held)
+            os.close(lifeline)
         return ended.returncode, json.loads((tmp_path / RESULT).read_text())
 
     return do
