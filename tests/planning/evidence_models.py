@@ -514,7 +514,7 @@ def build_bart(row: Mapping[str, Any]) -> Built:
 
 def without_checks_of_values() -> Any:
     """Return a context in which a model does not look for infinite values, as no static graph can."""
-    return mock.patch.object(torch, "isfinite", lambda _values: SimpleNamespace(all=lambda: True))
+    return mock.patch.object(torch, "isfinite", return_value=SimpleNamespace(all=lambda: True))
 
 
 def build_t5(row: Mapping[str, Any]) -> Built:
