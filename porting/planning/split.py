@@ -10,7 +10,16 @@ import itertools
 from dataclasses import dataclass, replace
 from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from .memory_model import Layout, StageMemory, balance_stage, count_copies, join_stages, measure_ipus, measure_stage
+from .memory_model import (
+    Layout,
+    StageMemory,
+    balance_bytes,
+    balance_stage,
+    count_copies,
+    join_stages,
+    measure_ipus,
+    measure_stage,
+)
 from .step_memory import StepMemory
 
 __all__ = ["Split", "collect_cuts", "split_step"]
@@ -45,6 +54,11 @@ class _Segment(NamedTuple):
 
     work: float
     memory: StageMemory
+    other_bytes: int
+
+    def count_bytes(self, copies: int) -> int:
+        """Return what `with_copies` holds, without making it: the search asks a million times."""
+        return int(balance_bytes(self.other_bytes + copies * self.memory.kept_bytes))
 
     def with_copies(self, copies: int) -> StageMemory:
         """Return the memory of a stage in which so many micro-batches wait."""
@@ -168,6 +182,8 @@ class _Problem:
                 for finish in places:
                     if finish <= begin or (finish == places[-1]) != (number == self._num_ipus - 1):
                         continue
+                    if finish in better and better[finish][0] <= cost:
+                        continue
                     own = self._measure_cost(begin, finish, number, num_stages, limit, tail)
                     if own is None:
                         continue
@@ -183,16 +199,17 @@ class _Problem:
         """Return the cost of a stage: its work, or its bytes without a limit; None if it is not allowed."""
         if any(begin <= place < finish and ipu != number for place, ipu in self._pins.items()):
             return None
-        segment = self._find_segment(begin, finish)
-        memory, work = segment.with_copies(count_copies(number, num_stages)), segment.work
+        segment, copies = self._find_segment(begin, finish), count_copies(number, num_stages)
+        num_bytes, work = segment.count_bytes(copies), segment.work
         if number == 0 and tail is not None:
             if finish <= tail.least_first:
                 return None
             last = self._find_segment(tail.place, self._end)
-            memory, work = join_stages(memory, last.memory, self._layout), work + last.work
+            num_bytes = join_stages(segment.with_copies(copies), last.memory, self._layout).total_bytes
+            work += last.work
         if limit is None:
-            return float(memory.total_bytes)
-        return work if memory.total_bytes <= limit else None
+            return float(num_bytes)
+        return work if num_bytes <= limit else None
 
     def _find_segment(self, begin: int, finish: int) -> _Segment:
         key = (begin, finish)
@@ -202,7 +219,8 @@ class _Problem:
             number = begins.index(begin)
             memory = measure_stage(self._step, layout, number, begin, finish)
             memory = replace(memory, kept_bytes=memory.kept_bytes // count_copies(number, len(begins)))
-            self._segments[key] = _Segment(self._works[finish] - self._works[begin], memory)
+            others = memory.total_bytes - memory.imbalance_bytes - memory.kept_bytes
+            self._segments[key] = _Segment(self._works[finish] - self._works[begin], memory, others)
         return self._segments[key]
 
     def _make_split(self, begins: Tuple[int, ...], tail: Optional[_Tail]) -> Split:
