@@ -50,7 +50,7 @@ def format_plan(plan: Plan) -> str:
     rows.append(["+-", *(_format_mebi(memory.error_bytes) for memory in plan.ipus)])
     lines += align_columns([header, *rows], right=range(1, len(header)))
     lines += [_format_verdict(plan), *_iter_stages(plan), *_iter_speed(plan)]
-    if plan.verdict != "fits":
+    if plan.verdict != "fits" and plan.remedies:
         lines += _list_remedies(plan)
     return "\n".join(lines)
 

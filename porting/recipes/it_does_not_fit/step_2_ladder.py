@@ -1,0 +1,28 @@
+"""The ladder: a micro-batch that is smaller, recomputation, and the optimizer's state off the chip."""
+
+from __future__ import annotations
+
+import porting
+from porting.models import gpt
+from porting.recipe_chain import Losses, draw_batches
+from porting.recipes.it_does_not_fit.workload import LARGE_BLOCKS, make_parts, measure_loss, plan_large, print_result
+
+LADDER = {"recompute": LARGE_BLOCKS, "optimizer_state": "off_chip"}
+SMALL = {**LADDER, "recompute": LARGE_BLOCKS[:4]}
+OPTIONS = porting.PortOptions(micro_batch=4, accumulation=10, output_mode="all", **SMALL)
+
+
+def train(num_steps: int) -> Losses:
+    """Return the losses of `num_steps` optimizer steps, and the mean loss on the text to test with."""
+    loader, test_set, model, optimizer = make_parts()
+    ported = porting.to_ipu(model, gpt.loss, optimizer=optimizer, options=OPTIONS, returns=["loss"])
+    losses = Losses()
+    for tokens, labels in draw_batches(loader, num_steps):
+        (loss,) = ported(tokens, labels)
+        losses.append(loss.mean().item())
+    return Losses(losses, test_loss=measure_loss(model, test_set))
+
+
+if __name__ == "__main__":
+    print(plan_large(ipus=1, accumulation=40, **LADDER))
+    print_result(train(num_steps=100))
