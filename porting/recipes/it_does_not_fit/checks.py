@@ -18,23 +18,23 @@ def does_not_fit(_step: object) -> str:
     return f"{planned.share:.0%} of an IPU"
 
 
-def ladder_helps(step: ModuleType) -> str:
+def ladder_helps(_step: object) -> str:
     """Check that a smaller micro-batch and the options of the ladder take memory off the one IPU."""
     one = {"ipus": 1, "accumulation": 40}
-    changes: Sequence[Dict[str, Any]] = ({"micro_batch": 4}, {}, step.LADDER)
+    changes: Sequence[Dict[str, Any]] = ({"micro_batch": 4}, {}, workload.LADDER)
     return f"{demand_falling([workload.plan_large(**one, **change).share for change in changes])} of an IPU"
 
 
 def four_ipus_hold_it(step: ModuleType) -> str:
     """Check that the large model may fit on four IPUs and not on two, and that the port takes the plan's stages."""
     demand(step.OPTIONS.replace(pipeline=step.PLAN).num_ipus == 4, "the small model is not on four IPUs")
-    two, four = (workload.plan_large(ipus=ipus, accumulation=40, **step.LADDER) for ipus in (2, 4))
+    two, four = (workload.plan_large(ipus=ipus, accumulation=40, **workload.LADDER) for ipus in (2, 4))
     return demand(four.fits and not two.fits, f"{two.share:.0%} on two IPUs, {four.share:.0%} on four")
 
 
-def more_replicas_pay(step: ModuleType) -> str:
+def more_replicas_pay(_step: object) -> str:
     """Check that the forecast has four replicas on a Pod16, and that more train faster."""
-    planned = workload.plan_large(ipus=4, accumulation=256, **step.LADDER)
+    planned = workload.plan_large(ipus=4, accumulation=256, **workload.LADDER)
     rates = [row.samples_per_second for row in planned.scaling]
     demand(planned.forecast.replicas == 4 and rates == sorted(rates), ", ".join(f"{rate:,.0f}" for rate in rates))
     return f"{planned.forecast.samples_per_second:,.0f} samples a second"

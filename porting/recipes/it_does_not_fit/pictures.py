@@ -21,7 +21,7 @@ _PARTS = (
 
 def draw(folder: Path) -> List[Path]:
     """Plan the large model, train steps 0 and 3, draw it all into `folder` and return the files."""
-    ladder = {**step_3_split.LADDER, "recompute": workload.LARGE_BLOCKS}
+    ladder = {**workload.LADDER, "accumulation": 40}
     plans = {
         "as it is": workload.plan_large(ipus=1, micro_batch=4),
         "ladder": workload.plan_large(ipus=1, **ladder),

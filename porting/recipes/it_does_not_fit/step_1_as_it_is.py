@@ -1,4 +1,4 @@
-"""The port as it is: the small model trains, and the plan of the large one says that it does not fit."""
+"""The port trains as it is, and the plan of the large model says that it does not fit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The split: a plan chooses the stages of four IPUs, and the port takes them from it."""
+"""A plan chooses the stages of four IPUs, and the port takes them from it."""
 
 from __future__ import annotations
 
@@ -6,11 +6,18 @@ import porting
 from porting.models import gpt
 from porting.recipe_chain import Losses, draw_batches
 from porting.recipes.it_does_not_fit import workload
-from porting.recipes.it_does_not_fit.workload import LARGE_BLOCKS, make_parts, measure_loss, plan_large, print_result
+from porting.recipes.it_does_not_fit.workload import (
+    LADDER,
+    LARGE_BLOCKS,
+    make_parts,
+    measure_loss,
+    plan_large,
+    print_result,
+)
 
-LADDER = {"recompute": LARGE_BLOCKS, "optimizer_state": "off_chip"}
-SMALL = {**LADDER, "recompute": LARGE_BLOCKS[:4]}
-OPTIONS = porting.PortOptions(micro_batch=4, accumulation=10, output_mode="all", **SMALL)
+OPTIONS = porting.PortOptions(
+    micro_batch=4, accumulation=10, output_mode="all", recompute=LARGE_BLOCKS[:4], optimizer_state="off_chip"
+)
 PLAN = workload.plan_model(workload.make_model(), OPTIONS, ipus=4)
 
 

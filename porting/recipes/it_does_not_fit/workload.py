@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional, Tuple
+from typing import Any, Dict, Optional, Tuple
 
 import torch
 from torch.utils.data import DataLoader, TensorDataset
@@ -16,6 +16,8 @@ NUM_WORDS = 8
 LENGTH = 16
 LARGE_LENGTH = 512
 LARGE_BLOCKS = [f"blocks.{number}" for number in range(16)]
+# what the plan of the large model proposes, besides a micro-batch of 1
+LADDER: Dict[str, Any] = {"recompute": LARGE_BLOCKS, "optimizer_state": "off_chip"}
 
 
 def make_parts() -> Tuple[DataLoader, TensorDataset, gpt.GPT, torch.optim.AdamW]:
