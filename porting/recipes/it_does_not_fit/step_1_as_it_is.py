@@ -5,7 +5,8 @@ from __future__ import annotations
 import porting
 from porting.models import gpt
 from porting.recipe_chain import Losses, draw_batches
-from porting.recipes.it_does_not_fit.workload import make_parts, measure_loss, plan_large, print_result
+from porting.recipes.it_does_not_fit import workload
+from porting.recipes.it_does_not_fit.workload import make_parts, measure_loss, print_result
 
 
 def train(num_steps: int) -> Losses:
@@ -20,5 +21,5 @@ def train(num_steps: int) -> Losses:
 
 
 if __name__ == "__main__":
-    print(plan_large(ipus=1, micro_batch=4))
+    print(workload.plan_large(ipus=1, micro_batch=4))
     print_result(train(num_steps=100))

@@ -5,17 +5,11 @@ from __future__ import annotations
 import porting
 from porting.models import gpt
 from porting.recipe_chain import Losses, draw_batches
-from porting.recipes.it_does_not_fit.workload import (
-    LADDER,
-    LARGE_BLOCKS,
-    make_parts,
-    measure_loss,
-    plan_large,
-    print_result,
-)
+from porting.recipes.it_does_not_fit import workload
+from porting.recipes.it_does_not_fit.workload import make_parts, measure_loss, print_result
 
 OPTIONS = porting.PortOptions(
-    micro_batch=4, accumulation=10, output_mode="all", recompute=LARGE_BLOCKS[:4], optimizer_state="off_chip"
+    micro_batch=4, accumulation=10, output_mode="all", recompute=workload.LARGE_BLOCKS[:4], optimizer_state="off_chip"
 )
 
 
@@ -31,5 +25,5 @@ def train(num_steps: int) -> Losses:
 
 
 if __name__ == "__main__":
-    print(plan_large(ipus=1, accumulation=40, **LADDER))
+    print(workload.plan_large(ipus=1, accumulation=40, **workload.LADDER))
     print_result(train(num_steps=100))

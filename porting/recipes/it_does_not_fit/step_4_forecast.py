@@ -6,17 +6,10 @@ import porting
 from porting.models import gpt
 from porting.recipe_chain import Losses, draw_batches
 from porting.recipes.it_does_not_fit import workload
-from porting.recipes.it_does_not_fit.workload import (
-    LADDER,
-    LARGE_BLOCKS,
-    make_parts,
-    measure_loss,
-    plan_large,
-    print_result,
-)
+from porting.recipes.it_does_not_fit.workload import make_parts, measure_loss, print_result
 
 OPTIONS = porting.PortOptions(
-    micro_batch=4, accumulation=10, output_mode="all", recompute=LARGE_BLOCKS[:4], optimizer_state="off_chip"
+    micro_batch=4, accumulation=10, output_mode="all", recompute=workload.LARGE_BLOCKS[:4], optimizer_state="off_chip"
 )
 PLAN = workload.plan_model(workload.make_model(), OPTIONS, ipus=4)
 
@@ -34,6 +27,6 @@ def train(num_steps: int) -> Losses:
 
 
 if __name__ == "__main__":
-    planned = plan_large(ipus=4, accumulation=256, **LADDER)
+    planned = workload.plan_large(ipus=4, accumulation=256, **workload.LADDER)
     print(planned, f"{planned.forecast.count_hours(1e7):.0f} hours for ten million texts", sep="\n")
     print_result(train(num_steps=100))
