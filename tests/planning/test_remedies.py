@@ -114,3 +114,13 @@ def test_a_scalar_parameter_is_no_product_to_serialize():
     planned = plan(Scaled(), torch.nn.MSELoss(), (torch.zeros(4, 8), torch.zeros(4, 8)))
 
     assert planned.verdict == "fits"
+
+
+def test_the_suggested_options_are_enough():
+    batch = torch.zeros(64, dtype=torch.int64), torch.zeros(64, dtype=torch.int64)
+    whole = plan(TiedHead(), None, batch, machine="gc2", ipus=1)
+
+    suggested = plan(TiedHead(), None, batch, None, whole.suggested, "gc2")
+
+    assert suggested.bytes_per_ipu <= whole.bytes_per_ipu
+    assert suggested.fits
