@@ -15,7 +15,8 @@ def does_not_fit(_step: object) -> str:
     """Check that the large model is refused as it is, with a finding that names remedies."""
     planned = workload.plan_large(ipus=1, micro_batch=4)
     demand(planned.verdict == "does not fit" and planned.finding.code == "M001", planned.verdict)
-    return f"{planned.share:.0%} of an IPU"
+    demand(planned.suggested.num_ipus == 4, f"{planned.suggested.num_ipus} IPUs are suggested")
+    return f"{planned.share:.0%} of an IPU, and four are suggested"
 
 
 def ladder_helps(_step: object) -> str:
