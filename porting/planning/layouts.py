@@ -11,7 +11,7 @@ from ..diagnostics import OptionError
 from ..machines import Chip, Machine
 from ..options import PortOptions
 from .memory_model import Layout, measure_ipus
-from .optimizer_bytes import count_state_bytes, find_width
+from .optimizer_bytes import count_accumulator_bytes, count_state_bytes
 from .split import Splitter
 from .step_memory import StepMemory
 
@@ -37,14 +37,24 @@ def make_layout(
         recomputes=is_pipeline or bool(options.recompute),
         accumulates=is_pipeline or options.accumulation > 1,
         state_bytes=count_state_bytes(optimizer),
-        accumulator_bytes=find_width(optimizer, "accum_type"),
+        accumulator_bytes=count_accumulator_bytes(optimizer),
         state_off_chip=options.optimizer_state == "off_chip",
         state_shards=options.replicas if options.shard_optimizer_state else 1,
         capacity=chip.memory_bytes,
         program_bytes=chip.program_bytes,
         proportions=_list_shares(options.available_memory),
-        serialized={f"{name}.weight": parts for name, parts in (options.serialize or {}).items()},
+        serialized=_count_parts(step, options.serialize or {}),
     )
+
+
+def _count_parts(step: StepMemory, serialize: Mapping[str, int]) -> Mapping[str, int]:
+    """Return the parts of each product by the parameters of its module, which may have another module's names."""
+    return {
+        name: serialize[operation.module_path]
+        for operation in step.operations
+        if operation.is_product and operation.module_path in serialize
+        for name in operation.parameters
+    }
 
 
 def _list_shares(shares: Union[None, float, Sequence[float]]) -> Tuple[float, ...]:

@@ -1,6 +1,7 @@
 """This module writes a plan as one page of HTML that works offline: memory, stages, speed and remedies.
 
-Bars can be reached by the keyboard and tell their numbers when the pointer or the focus is on them.
+Parts of bars tell their numbers when the pointer or the focus is on them: the Tab key goes from bar to bar, arrows from
+part to part.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Dict, Iterator, List, Tuple
 
 from ..diagnostics import require_extra
-from ..support.html_pages import write_page
+from ..support.html_pages import mark_up, write_page
 from .plan_text import NAMES, format_mb
 from .planner import Plan
 
@@ -26,7 +27,10 @@ _STYLE = """
 .key i { display: inline-block; width: .8rem; height: .8rem; margin-right: .35rem; vertical-align: -.1rem; }
 .grid { overflow-x: auto; } .grid .row { margin: 2px 0; } .grid i { flex: 1 0 6px; height: 1.1rem; margin-right: 1px; }
 .scale { flex: 1; position: relative; height: 100%; } .told { min-height: 1.4em; font-size: 13px; }
-@media (max-width: 48rem) { .row > span { flex-basis: 3.2rem; font-size: 12px; } }
+.present { position: absolute; padding: 0 .3rem; white-space: nowrap; }
+.wraps td:first-child { white-space: normal; overflow-wrap: anywhere; } .numbers td { border: 0; padding-bottom: 0; }
+@media (max-width: 48rem) { .row > span { flex-basis: 3.2rem; font-size: 12px; }
+  .wraps { display: table; } .wraps th, .wraps td { white-space: normal; padding: .3rem; } }
 @media print { .bar i { print-color-adjust: exact; } }
 """
 _COLOURS = (
@@ -67,6 +71,7 @@ def write_plan_page(plan: Plan, name: str) -> str:
         scaling=[(row.replicas, f"{row.samples_per_second:,.0f}", f"{row.share:.0%}") for row in plan.scaling],
         pays_up_to=plan.pays_up_to,
         binding=NAMES[plan.binding],
+        remedies=[(remedy, mark_up(remedy.change)) for remedy in plan.remedies],
     )
     return write_page(f"porting plan, {name}", [body], style=_STYLE)
 

@@ -53,7 +53,7 @@ def format_plan(plan: Plan) -> str:
     lines += [_format_verdict(plan), *_iter_stages(plan), *_iter_speed(plan)]
     if plan.least_ipus > len(plan.ipus) and not plan.fits:
         lines.append(f"weights, gradients and optimizer state alone fill {plan.least_ipus} IPUs")
-    if plan.verdict != "fits":
+    if plan.verdict != "fits" and plan.remedies:
         lines += _list_remedies(plan)
     return "\n".join(lines)
 

@@ -206,23 +206,17 @@ def _limit_products(step: StepMemory, layout: Layout, _options: PortOptions, lim
 
 def _serialize_products(step: StepMemory, layout: Layout, _options: PortOptions, limit: int) -> Optional[_Change]:
     """Propose to compute the largest product of a Linear module in parts: the fewest with which it fits."""
-    sizes = {
-        name: operation.result_bytes + operation.operand_bytes
-        for operation in step.operations
-        if operation.is_product
-        for name in operation.parameters
-        if step.called.get(name.rpartition(".")[0]) == "Linear" and name.endswith(".weight")
-    }
-    rows = {info.name: info.shape[0] for info in step.parameters}
-    largest = max(sizes, key=lambda name: sizes[name], default=None)
-    if largest is None or largest in layout.serialized:
+    linear = [op for op in step.operations if op.is_product and step.called.get(op.module_path) == "Linear"]
+    largest = max(linear, key=lambda op: op.result_bytes + op.operand_bytes, default=None)
+    if largest is None or layout.serialized.keys() & set(largest.parameters):
         return None
-    before, found = _measure_fullest(step, layout), None
-    for parts in (parts for parts in _PARTS if rows[largest] % parts == 0):
-        serialized = {**layout.serialized, largest: parts}
+    # a head has the embedding's weight, which bears the embedding's name
+    rows = next(info.shape[0] for info in step.parameters if info.name in largest.parameters)
+    before, found, module = _measure_fullest(step, layout), None, largest.module_path
+    for parts in (parts for parts in _PARTS if rows % parts == 0):
+        serialized = {**layout.serialized, **dict.fromkeys(largest.parameters, parts)}
         size = _measure_fullest(step, replace(layout, serialized=serialized))
         if size < before:
-            module = largest.rpartition(".")[0]
             words = f'`serialize={{"{module}": {parts}}}`: its product is computed in {parts} parts'
             found = _Change(
                 "serialized product", words, {"serialize": {module: parts}}, {"serialized": serialized}, "slower there"

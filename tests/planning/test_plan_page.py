@@ -1,62 +1,68 @@
-"""A plan as a page: one file, with all that the text says."""
+"""The page of a plan tells what the plan does, and can be read and used at any width."""
 
 from __future__ import annotations
 
-from html.parser import HTMLParser
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+from html import unescape
+from pathlib import Path
 
 import pytest
 
-from tests.planning.test_planner import plan_stack
+pytest.importorskip("jinja2")
 
-pytest.importorskip("jinja2", reason="needs the extra `bench`")
+from porting import memory_report
+from porting.planning.plan_page import write_plan_page
+from tests.planning.gpt_ports import ported_gpt
 
-
-class Links(HTMLParser):
-    """Collects what a page would load."""
-
-    def __init__(self):
-        super().__init__()
-        self.loaded, self.labels = [], []
-
-    def handle_starttag(self, tag, attrs):
-        found = dict(attrs)
-        self.loaded += [found[name] for name in ("src", "href") if name in found]
-        self.labels += [found["aria-label"]] if tag == "i" and "aria-label" in found else []
+STAGES = {"blocks.1": 1, "blocks.3": 2, "head": 0}
 
 
 @pytest.fixture(scope="module")
-def page():
-    from porting.planning.plan_page import write_plan_page
-
-    return write_plan_page(plan_stack(4096, 6), "train.py:make")
-
-
-def test_a_page_loads_nothing(page):
-    links = Links()
-    links.feed(page)
-
-    assert links.loaded == []
+def plan():
+    ported, batch = ported_gpt(batch=32, width=256, length=256, vocabulary=4096, accumulation=7, stages=STAGES)
+    return memory_report(ported, batch, target="gc2")
 
 
-def test_each_part_of_a_bar_says_its_number(page):
-    links = Links()
-    links.feed(page)
+def test_the_page_names_what_each_ipu_holds_and_where_stages_begin(plan):
+    page = unescape(write_plan_page(plan, "train.py:make"))
 
-    assert any("IPU 3, optimizer state: " in label for label in links.labels)
-    assert any("stage 0, round 1: micro-batch 1 forward" in label for label in links.labels)
-
-
-def test_a_page_has_verdict_stages_and_speed(page):
-    assert all(text in page for text in ("fits", "layers.", "samples a second", "replicas"))
+    assert "<h1>Plan of train.py:make</h1>" in page
+    assert f'title="IPU 1, weights: {plan.ipus[1].weight_bytes / 2**20:,.0f} MiB"' in page
+    assert all(f"<td>{name}</td>" in page for name in STAGES)
 
 
-def test_what_does_not_fit_has_its_remedies():
-    from porting.planning.plan_page import write_plan_page
+def test_remedies_are_shown_as_code_without_backticks(plan):
+    page = write_plan_page(plan, "train.py:make")
 
-    assert "What helps, in this order" in write_plan_page(plan_stack(4096, 6, ipus=1), "train.py:make")
+    assert plan.remedies
+    assert "<code>precision=&quot;float16&quot;</code>" in page.replace('"float16"', "&quot;float16&quot;")
+    assert "`" not in page
 
 
-def test_a_name_is_no_markup():
-    from porting.planning.plan_page import write_plan_page
+def test_each_row_is_one_stop_of_the_tab_key(plan):
+    page = write_plan_page(plan, "train.py:make")
 
-    assert "<b>me" not in write_plan_page(plan_stack(), "<b>me</b>.py:make")
+    # a bar for each of 3 IPUs, and a row for each of 4 stages
+    assert len(re.findall(r'<i role="img" tabindex="0"', page)) == 3 + 4
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("PyQt6") is None, reason="there is no browser")
+@pytest.mark.parametrize("width", [1200, 400])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_nothing_is_cut_off_in_a_browser_and_arrows_go_from_part_to_part(plan, width, scheme, tmp_path):
+    path = tmp_path / "plan.html"
+    path.write_text(write_plan_page(plan, "train.py:make"), encoding="utf-8")
+    program = Path(__file__).with_name("page_in_browser.py")
+
+    done = subprocess.run(
+        [sys.executable, program, path, str(width), scheme], check=True, stdout=subprocess.PIPE, timeout=120
+    )
+
+    found = json.loads(done.stdout)
+    assert (found["wide"], found["messages"], found["dark"]) == ([], [], scheme == "dark")
+    assert [found["first"], found["second"]] == found["titles"]

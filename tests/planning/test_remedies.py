@@ -6,8 +6,9 @@ import ast
 import re
 
 import pytest
+import torch
 
-from porting import memory_report
+from porting import PortOptions, memory_report, plan
 from tests.planning.gpt_ports import ported_gpt, total
 
 
@@ -73,3 +74,53 @@ def test_what_helps_can_be_pasted():
     assert ast.literal_eval(re.search(r"`recompute=(\[.*?\])`", text)[1]) == remedy.options["recompute"]
     (pipeline,) = (remedy for remedy in report.remedies if remedy.name.startswith("pipeline"))
     assert ast.literal_eval(re.search(r"`stages=(\{.*?\})`", text)[1]) == pipeline.options["stages"]
+
+
+class TiedHead(torch.nn.Module):
+    """Words and scores of words by one weight."""
+
+    def __init__(self):
+        super().__init__()
+        self.words = torch.nn.Embedding(65536, 64)
+        self.head = torch.nn.Linear(64, 65536, bias=False)
+        self.head.weight = self.words.weight
+
+    def forward(self, words, labels):
+        return torch.nn.functional.cross_entropy(self.head(self.words(words)), labels)
+
+
+def test_a_head_that_has_the_embeddings_weight_can_be_serialized():
+    batch = torch.zeros(64, dtype=torch.int64), torch.zeros(64, dtype=torch.int64)
+
+    whole = plan(TiedHead(), None, batch, machine="gc2", ipus=1)
+    parted = plan(TiedHead(), None, batch, None, PortOptions(serialize={"head": 2}), "gc2", ipus=1)
+
+    assert [list(remedy.options["serialize"]) for remedy in whole.remedies if remedy.name == "serialized product"] == [
+        ["head"]
+    ]
+    assert parted.ipus[0].temporary_bytes < whole.ipus[0].temporary_bytes
+
+
+def test_a_scalar_parameter_is_no_product_to_serialize():
+    class Scaled(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scale = torch.nn.Parameter(torch.ones(()))
+            self.layer = torch.nn.Linear(8, 8)
+
+        def forward(self, x):
+            return self.layer(x) * self.scale
+
+    planned = plan(Scaled(), torch.nn.MSELoss(), (torch.zeros(4, 8), torch.zeros(4, 8)))
+
+    assert planned.verdict == "fits"
+
+
+def test_the_suggested_options_are_enough():
+    batch = torch.zeros(64, dtype=torch.int64), torch.zeros(64, dtype=torch.int64)
+    whole = plan(TiedHead(), None, batch, machine="gc2", ipus=1)
+
+    suggested = plan(TiedHead(), None, batch, None, whole.suggested, "gc2")
+
+    assert suggested.bytes_per_ipu <= whole.bytes_per_ipu
+    assert suggested.fits

@@ -16,7 +16,15 @@ import torch
 from . import optim
 from .buffers import ReplicaBuffers
 from .half_casts import HalfCasts
-from .options import Options, OutputMode, PipelinedExecution, ReductionType, ShardedExecution, Stage
+from .options import (
+    Options,
+    OutputMode,
+    PipelinedExecution,
+    ReductionType,
+    ShardedExecution,
+    Stage,
+    TensorLocationSettings,
+)
 from .tensors import cut, flatten, join, map_tensors
 
 __all__ = [
@@ -31,6 +39,7 @@ __all__ = [
     "ReductionType",
     "ShardedExecution",
     "Stage",
+    "TensorLocationSettings",
     "identity_loss",
     "inferenceModel",
     "ipuHardwareIsAvailable",

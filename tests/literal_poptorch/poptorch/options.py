@@ -95,6 +95,12 @@ class _Precision(_Noted):
     _names = ("enableFloatingPointExceptions", "enableStochasticRounding", "halfFloatCasting", "setPartialsType")
 
 
+class TensorLocationSettings(_Noted):
+    """Where tensors of a kind lie."""
+
+    _names = ("useIOTilesToLoad", "useIOTilesToStore", "useOnChipStorage", "useReplicatedTensorSharding")
+
+
 class _Locations(_Noted):
     _names = (
         "setAccumulatorLocation",

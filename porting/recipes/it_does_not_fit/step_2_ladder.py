@@ -1,0 +1,29 @@
+"""Options of the plan's ladder take memory off, and change no loss."""
+
+from __future__ import annotations
+
+import porting
+from porting.models import gpt
+from porting.recipe_chain import Losses, draw_batches
+from porting.recipes.it_does_not_fit import workload
+from porting.recipes.it_does_not_fit.workload import make_parts, measure_loss, print_result
+
+OPTIONS = porting.PortOptions(
+    micro_batch=4, accumulation=10, output_mode="all", recompute=workload.LARGE_BLOCKS[:4], optimizer_state="off_chip"
+)
+
+
+def train(num_steps: int) -> Losses:
+    """Return the losses of `num_steps` optimizer steps, and the mean loss on the text to test with."""
+    loader, test_set, model, optimizer = make_parts()
+    ported = porting.to_ipu(model, gpt.loss, optimizer=optimizer, options=OPTIONS, returns=["loss"])
+    losses = Losses()
+    for tokens, labels in draw_batches(loader, num_steps):
+        (loss,) = ported(tokens, labels)
+        losses.append(loss.mean().item())
+    return Losses(losses, test_loss=measure_loss(model, test_set))
+
+
+if __name__ == "__main__":
+    print(workload.plan_large(ipus=1, accumulation=40, **workload.LADDER))
+    print_result(train(num_steps=100))
