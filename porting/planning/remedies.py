@@ -90,7 +90,8 @@ def choose_remedies(step: StepMemory, layout: Layout, options: PortOptions, *, l
     for propose in reversed(list(chosen)) if found and found[-1].together_bytes <= limit else ():
         fewer = [other for other in chosen if other is not propose]
         again = list(_iter_remedies(step, layout, options, limit, fewer))
-        if again and again[-1].together_bytes <= limit:
+        # more IPUs in the place of a remedy are nothing saved
+        if again and again[-1].together_bytes <= limit and again[-1].num_ipus <= found[-1].num_ipus:
             chosen, found = fewer, again
     changes: Dict[str, Any] = {name: value for remedy in found for name, value in remedy.options.items()}
     if changes.get("stages"):
