@@ -1,4 +1,4 @@
-"""A plan chooses the stages of four IPUs, and the port takes them from it."""
+"""A plan chooses the stages of four IPUs, and the port takes them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from porting.recipes.it_does_not_fit.workload import make_parts, measure_loss, p
 OPTIONS = porting.PortOptions(
     micro_batch=4, accumulation=10, output_mode="all", recompute=workload.LARGE_BLOCKS[:4], optimizer_state="off_chip"
 )
-PLAN = workload.plan_model(workload.make_model(), OPTIONS, ipus=4)
+# of `workload.plan_model(workload.make_model(), OPTIONS, ipus=4)`; the machine with IPUs has no torch that plans
+STAGES = {"blocks.1": 1, "blocks.2": 2, "blocks.3": 3, "head": 0}
 
 
 def train(num_steps: int) -> Losses:
     """Return the losses of `num_steps` optimizer steps, and the mean loss on the text to test with."""
     loader, test_set, model, optimizer = make_parts()
-    options = OPTIONS.replace(pipeline=PLAN)
+    options = OPTIONS.replace(stages=STAGES)
     ported = porting.to_ipu(model, gpt.loss, optimizer=optimizer, options=options, returns=["loss"])
     losses = Losses()
     for tokens, labels in draw_batches(loader, num_steps):
