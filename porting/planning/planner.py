@@ -341,7 +341,7 @@ def _cut_micro_batch(
     args, kwargs = make_call_arguments(batch)
     rows = next((t.shape[0] for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor) and t.dim()), 1)
     if rows % num_parts or (micro_batch > 1 and rows != num_parts * micro_batch):
-        if takes_any and rows == micro_batch or micro_batch == 1:
+        if takes_any and micro_batch in (1, rows):
             return args, kwargs
         raise BatchError.at_caller(
             "B004",

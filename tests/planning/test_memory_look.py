@@ -130,6 +130,12 @@ def test_a_batch_that_cannot_be_cut_is_refused():
     assert codes_of(lambda: memory_report(ported, (tokens[:-1], labels[:-1]))) == "B004"
 
 
+def test_rows_that_no_micro_batch_of_one_divides_are_refused():
+    ported = to_ipu(nn.Linear(4, 2), nn.CrossEntropyLoss(), options=PortOptions(accumulation=3))
+
+    assert codes_of(lambda: memory_report(ported, (torch.ones(4, 4), torch.zeros(4, dtype=torch.int64)))) == "B004"
+
+
 def test_a_batch_of_other_rows_than_the_micro_batch_says_is_refused():
     ported = to_ipu(nn.Linear(4, 2), nn.CrossEntropyLoss(), options=PortOptions(micro_batch=8, accumulation=4))
 
