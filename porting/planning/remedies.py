@@ -11,6 +11,8 @@ import itertools
 from dataclasses import dataclass, replace
 from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+import torch
+
 from ..diagnostics import join_names
 from ..options import PortOptions
 from .memory_model import Layout, measure_ipus
@@ -136,7 +138,8 @@ def _measure_fullest(step: StepMemory, layout: Layout) -> int:
 
 
 def _halve_precision(step: StepMemory, layout: Layout, options: PortOptions, _limit: int) -> Optional[_Change]:
-    if options.precision == "float16":
+    is_half = not any(info.dtype in (torch.float32, torch.float64) for info in step.parameters)
+    if options.precision == "float16" or is_half:
         return None
     words = '`precision="float16"`: weights and activations in half, accumulators and optimizer state stay float32'
     return _Change("float16", words, {"precision": "float16"}, {"halves": True}, "down to a fourth")

@@ -7,6 +7,7 @@ import re
 
 import pytest
 import torch
+from torch import nn
 
 from porting import PortOptions, memory_report, plan
 from tests.planning.gpt_ports import ported_gpt, total
@@ -124,3 +125,14 @@ def test_the_suggested_options_are_enough():
 
     assert suggested.bytes_per_ipu <= whole.bytes_per_ipu
     assert suggested.fits
+
+
+def test_a_model_in_half_precision_is_not_told_to_halve_it():
+    with torch.device("meta"):
+        model = nn.Sequential(nn.Linear(20_000, 20_000)).half()
+    batch = torch.zeros(2, 20_000, dtype=torch.float16), torch.zeros(2, dtype=torch.int64)
+
+    remedies = plan(model, nn.CrossEntropyLoss(), batch, torch.optim.Adam(model.parameters()), ipus=1).remedies
+
+    assert remedies
+    assert "float16" not in [remedy.name for remedy in remedies]
