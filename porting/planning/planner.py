@@ -5,9 +5,10 @@ Users call `porting.plan` and `porting.memory_report` before there is any hardwa
 
 from __future__ import annotations
 
+import functools
 import math
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple
 
 import torch
@@ -26,7 +27,7 @@ from ..torch_insides.trees import tree_leaves, tree_map
 from .evidence import iter_reasons_outside
 from .layouts import cut_stages, make_layout
 from .memory_look import FITS
-from .memory_model import StageMemory, measure_ipus, measure_resident
+from .memory_model import Layout, StageMemory, measure_ipus, measure_resident
 from .plan_text import format_mb, format_plan
 from .remedies import Remedy, choose_remedies, list_remedies
 from .step_memory import StepMemory
@@ -50,29 +51,71 @@ class Plan:
     """What a step needs of each IPU of a replica, and what a machine makes of it; as a string it is a table.
 
     `ipus` has the bytes by what they are for, `stages` the modules that begin a stage on an IPU, which
-    `PortOptions(pipeline=plan)` takes. `remedies` are what would help, in the order to try it, and `suggested` are the
-    options with those of them that are enough. `forecast` is the speed on the machine, `scaling` that on more replicas.
-    `least_ipus` have room for the weights and what belongs to them. `outside` says why the published evidence does not
-    cover the step, if so.
+    `PortOptions(pipeline=plan)` takes. `remedies` are what would help, in the order to try it, and `options` those that
+    were planned for. All else is computed when it is asked for, from the `step` and its `layout`.
     """
 
     machine: Machine
-    mode: str
-    micro_batch: int
     ipus: Tuple[StageMemory, ...]
     stages: Mapping[str, int]
     remedies: Tuple[Remedy, ...]
     options: PortOptions
-    suggested: PortOptions
-    forecast: Forecast
-    scaling: Tuple[Scale, ...]
-    least_ipus: int
-    outside: Tuple[str, ...] = ()
+    # what the rest follows from, when it is asked for: a warning asks for the memory alone
+    step: StepMemory = field(repr=False, compare=False)
+    layout: Layout = field(repr=False, compare=False)
+    loader_rate: Optional[float] = field(repr=False, compare=False)
 
     not_counted = (
         "what the compiler shares, rearranges or computes again by itself",
         "streams that lie in the memory of the host",
     )
+
+    @functools.cached_property
+    def suggested(self) -> PortOptions:
+        """The options with those remedies that are enough."""
+        return choose_remedies(self.step, self.layout, self.options, limit=_find_limit(self.target))
+
+    @functools.cached_property
+    def forecast(self) -> Forecast:
+        """The speed on the machine."""
+        return forecast(**self._pace)
+
+    @functools.cached_property
+    def scaling(self) -> Tuple[Scale, ...]:
+        """The speed on 1, 2, 4, ... replicas, also more than the machine has."""
+        return tuple(list_scaling(**self._pace))
+
+    @property
+    def _pace(self) -> Dict[str, Any]:
+        """What a speed follows from: the memory as it is planned, also where a report has corrected it."""
+        return {
+            "step": self.step,
+            "layout": self.layout,
+            "memories": measure_ipus(self.step, self.layout),
+            "machine": self.machine,
+            "accumulation": self.options.accumulation,
+            "loader_rate": self.loader_rate,
+        }
+
+    @property
+    def least_ipus(self) -> int:
+        """The IPUs that have room for the weights and what belongs to them."""
+        return math.ceil(measure_resident(self.step, self.layout)[-1] / self.target.memory_bytes) or 1
+
+    @functools.cached_property
+    def outside(self) -> Tuple[str, ...]:
+        """Why the published evidence does not cover the step; empty where it does."""
+        return tuple(iter_reasons_outside(self.step, self.layout, self.machine))
+
+    @property
+    def mode(self) -> str:
+        """Whether it is a step of "training" or of "inference"."""
+        return self.step.mode
+
+    @property
+    def micro_batch(self) -> int:
+        """The rows of one run of `forward`."""
+        return self.step.micro_batch
 
     @property
     def target(self) -> Chip:
@@ -282,29 +325,27 @@ def make_plan(
 ) -> Plan:
     """Plan a step that was looked at; `ipus` is the number of IPUs of a replica where `options` have no stages."""
     chip = machine.chip
-    limit = int(FITS * chip.memory_bytes)
+    limit = _find_limit(chip)
     layout = make_layout(step, options, optimizer, chip)
     layout, stages = cut_stages(step, layout, options, machine, ipus, limit)
     accumulation = max(options.accumulation, 2 * len(layout.begins) - 1 if step.mode == "training" else 1)
     planned = options.replace(stages=stages or None, accumulation=accumulation) if stages else options
-    memories = measure_ipus(step, layout)
     remedies = tuple(find_remedies(step, layout, planned, limit=limit))
     return Plan(
         machine=machine,
-        mode=step.mode,
-        micro_batch=step.micro_batch,
-        ipus=memories,
+        ipus=measure_ipus(step, layout),
         stages=stages,
         remedies=remedies,
         options=planned,
-        suggested=choose_remedies(step, layout, planned, limit=limit),
-        forecast=forecast(step, layout, memories, machine, accumulation=accumulation, loader_rate=loader_rate),
-        scaling=tuple(
-            list_scaling(step, layout, memories, machine, accumulation=accumulation, loader_rate=loader_rate)
-        ),
-        least_ipus=math.ceil(measure_resident(step, layout)[-1] / chip.memory_bytes) or 1,
-        outside=tuple(iter_reasons_outside(step, layout, machine)),
+        step=step,
+        layout=layout,
+        loader_rate=loader_rate,
     )
+
+
+def _find_limit(chip: Chip) -> int:
+    """Return the bytes that an IPU is planned to hold at most."""
+    return int(FITS * chip.memory_bytes)
 
 
 # -- the step ----------------------------------------------------------------------------------------------------------
