@@ -45,8 +45,7 @@ def require_filled_pipeline(options: PortOptions) -> None:
     Forward and backward pass of N stages are 2 N - 1 steps of a pipeline, since the last stage goes from one to the
     other at once. Each holds a micro-batch of the same optimizer step.
     """
-    num_stages = len(options.stage_ipus)
-    needed = 2 * num_stages - 1
+    num_stages, needed = len(options.stage_ipus), options.least_accumulation
     if options.accumulation < needed:
         raise OptionError.at_caller(
             "P008",

@@ -291,6 +291,15 @@ class PortOptions:
         return tuple(ipu for ipu, _stages in groupby([0, *(self.stages or {}).values()]))
 
     @property
+    def least_accumulation(self) -> int:
+        """The micro-batches that fill the pipeline of a training step: N stages forward and N - 1 more backward.
+
+        >>> PortOptions(stages={"decoder": 1, "head": 0}).least_accumulation
+        5
+        """
+        return 2 * len(self.stage_ipus) - 1
+
+    @property
     def num_ipus(self) -> int:
         """IPUs that a replica is spread over."""
         return max(self.stage_ipus) + 1

@@ -31,9 +31,9 @@ def iter_reasons_outside(step: StepMemory, layout: Layout, machine: Machine) -> 
     names = sorted({name for name in step.operators if any(rare in name for rare in _RARE)})
     if names:
         yield f"operators of which no configuration is known: {', '.join(names)}"
-    ends = (*layout.begins[1:], len(step.operations))
     most = max(
-        sum(operation.is_product for operation in step.operations[first:end]) for first, end in zip(layout.begins, ends)
+        sum(operation.is_product for operation in step.operations[first:end])
+        for _ipu, first, end in layout.iter_stages(len(step.operations))
     )
     if most > _MOST_PRODUCTS:
         yield f"{most} products of matrices on one IPU, whose code may not be alike"

@@ -32,7 +32,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass, field, replace
-from typing import Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 
@@ -105,6 +105,10 @@ class Layout:
     proportions: Tuple[float, ...] = ()
     serialized: Mapping[str, int] = field(default_factory=dict, hash=False)
 
+    def iter_stages(self, num_operations: int) -> Iterator[Tuple[int, int, int]]:
+        """Iterate over the stages: the IPU of each, its first operator, and the one after its last."""
+        return zip(self.ipus, self.begins, (*self.begins[1:], num_operations))
+
     @property
     def num_ipus(self) -> int:
         """The IPUs of a replica."""
@@ -168,10 +172,8 @@ def measure_resident(step: StepMemory, layout: Layout) -> List[int]:
 
 def measure_stages(step: StepMemory, layout: Layout) -> List[StageMemory]:
     """Return what each stage of the pipeline holds."""
-    ends = (*layout.begins[1:], len(step.operations))
-    return [
-        measure_stage(step, layout, number, first, end) for number, (first, end) in enumerate(zip(layout.begins, ends))
-    ]
+    spans = layout.iter_stages(len(step.operations))
+    return [measure_stage(step, layout, number, first, end) for number, (_ipu, first, end) in enumerate(spans)]
 
 
 def measure_stage(step: StepMemory, layout: Layout, number: int, first: int, end: int) -> StageMemory:

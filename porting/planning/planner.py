@@ -324,12 +324,12 @@ def make_plan(
     find_remedies: Callable[..., Sequence[Remedy]] = list_remedies,
 ) -> Plan:
     """Plan a step that was looked at; `ipus` is the number of IPUs of a replica where `options` have no stages."""
-    chip = machine.chip
-    limit = _find_limit(chip)
-    layout = make_layout(step, options, optimizer, chip)
+    limit = _find_limit(machine.chip)
+    layout = make_layout(step, options, optimizer, machine.chip)
     layout, stages = cut_stages(step, layout, options, machine, ipus, limit)
-    accumulation = max(options.accumulation, 2 * len(layout.begins) - 1 if step.mode == "training" else 1)
-    planned = options.replace(stages=stages or None, accumulation=accumulation) if stages else options
+    planned = options.replace(stages=stages or None)
+    if step.mode == "training":
+        planned = planned.replace(accumulation=max(planned.accumulation, planned.least_accumulation))
     remedies = tuple(find_remedies(step, layout, planned, limit=limit))
     return Plan(
         machine=machine,

@@ -96,15 +96,10 @@ def choose_remedies(step: StepMemory, layout: Layout, options: PortOptions, *, l
         if again and again[-1].together_bytes <= limit and again[-1].num_ipus <= found[-1].num_ipus:
             chosen, found = fewer, again
     changes: Dict[str, Any] = {name: value for remedy in found for name, value in remedy.options.items()}
-    if changes.get("stages"):
-        changes["accumulation"] = max(int(changes.get("accumulation", options.accumulation)), _count_rounds(changes))
-    return options.replace(**changes)
-
-
-def _count_rounds(changes: Mapping[str, Any]) -> int:
-    """Return the least accumulation for the stages of a pipeline."""
-    ipus = [ipu for ipu, _same in itertools.groupby([0, *changes["stages"].values()])]
-    return 2 * len(ipus) - 1
+    suggested = options.replace(**changes)
+    if not changes.get("stages"):
+        return suggested
+    return suggested.replace(accumulation=max(suggested.accumulation, suggested.least_accumulation))
 
 
 def _iter_remedies(
@@ -246,7 +241,7 @@ def _cut_pipeline(step: StepMemory, layout: Layout, options: PortOptions, limit:
         words = f"`stages={{{listed}}}`: {num_ipus} IPUs"
         changes: Dict[str, Any] = {"begins": split.begins, "ipus": split.ipus}
         if step.mode == "training":
-            words += f", an accumulation of at least {2 * len(split.begins) - 1}"
+            words += f", an accumulation of at least {options.replace(stages=split.stages).least_accumulation}"
             changes.update(recomputes=True, accumulates=True)
         size = _measure_fullest(step, replace(layout, **changes))
         if size < _WORTH_IT * least:

@@ -249,9 +249,10 @@ class Splitter:
         if tail is not None:
             begins, ipus = (*begins, tail.place), (*ipus, 0)
             stages[self._names[tail.place]] = 0
-        memories = measure_ipus(self._step, replace(self._layout, begins=begins, ipus=ipus))
+        layout = replace(self._layout, begins=begins, ipus=ipus)
+        memories = measure_ipus(self._step, layout)
         works = [0.0] * num_ipus
-        for first, finish, ipu in zip(begins, (*begins[1:], self._end), ipus):
+        for ipu, first, finish in layout.iter_stages(self._end):
             works[ipu] += self._works[finish] - self._works[first]
         return Split(stages, begins, ipus, max(works), max(memory.total_bytes for memory in memories))
 

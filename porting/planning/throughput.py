@@ -154,8 +154,7 @@ def forecast(
 def _time_ipus(step: StepMemory, layout: Layout, machine: Machine) -> List[float]:
     """Return the seconds in which each IPU computes its stages for one micro-batch, both ways in training."""
     times = [0.0] * layout.num_ipus
-    ends = (*layout.begins[1:], len(step.operations))
-    for ipu, first, end in zip(layout.ipus, layout.begins, ends):
+    for ipu, first, end in layout.iter_stages(len(step.operations)):
         times[ipu] += sum(_time_operation(operation, layout, machine) for operation in step.operations[first:end])
     return [_PASSES[step.mode] * seconds for seconds in times]
 
