@@ -40,7 +40,7 @@ from porting.bench.pages import lay_out_result, list_failures
 from porting.bench.processes import Case, run_case
 from porting.bench.results import ResultFile, read_results
 from porting.bench.tables import Table, lay_out_tables, name_case
-from porting.cli import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, count
+from porting.cli import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, count, positive
 from porting.diagnostics import render_all
 from porting.support.atomic_files import write_atomically
 
@@ -90,13 +90,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             group.add_argument(f"--{flag}", *_FORMER_FLAGS.get(flag, ()), **choices, **settings)
 
 
-def _parse_positive(text: str) -> float:
-    value = float(text)
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError("must be a number above 0")
-    return value
-
-
 def _parse_ways(text: str) -> Tuple[str, ...]:
     ways = tuple(text.split(","))
     if set(ways) - set(EAGER_WAYS):
@@ -106,7 +99,7 @@ def _parse_ways(text: str) -> Tuple[str, ...]:
 
 _DEFAULTS, _QUICK = BenchSettings(), BenchSettings().quick()
 _COUNT: Mapping[str, Any] = {"type": count, "metavar": "N"}
-_SECONDS: Mapping[str, Any] = {"type": _parse_positive, "metavar": "S"}
+_SECONDS: Mapping[str, Any] = {"type": positive, "metavar": "S"}
 _WAYS = ", ".join(EAGER_WAYS)
 _FILE: Mapping[str, Any] = {"type": Path, "metavar": "FILE"}
 # programs of users name them

@@ -16,6 +16,7 @@ __all__ = [
     "EXIT_USAGE",
     "add_action",
     "count",
+    "positive",
     "refuse_usage",
 ]
 
@@ -57,4 +58,19 @@ def count(text: str) -> int:
         raise argparse.ArgumentTypeError(f"must be a whole number, not {text!r}") from None
     if value < 1:
         raise argparse.ArgumentTypeError("must be at least 1")
+    return value
+
+
+def positive(text: str) -> float:
+    """Read a finite number above 0, for argparse.
+
+    >>> positive("1e7")
+    10000000.0
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be a number, not {text!r}") from None
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError("must be a number above 0")
     return value

@@ -6,11 +6,13 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import difflib
 import json
 from pathlib import Path
 from typing import Any, Dict, Tuple
 
-from porting.cli import EXIT_DONE, EXIT_FAILED, count
+from porting.cli import EXIT_DONE, EXIT_FAILED, count, positive
 from porting.cli.export import PROGRAM_HELP, add_step_arguments, explain_write_errors, load_step_program
 
 __all__ = ["add_arguments", "run"]
@@ -42,8 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--recompute", metavar="A,B,...", help="modules whose outputs are kept, all else is recomputed")
     parser.add_argument("--stages", metavar="A=1,B=2,...", help="modules where stages begin, and their IPUs")
     parser.add_argument("--what-if", metavar="A=1,B=2,...", help="show what these options would change")
-    parser.add_argument("--loader-rate", type=float, metavar="N", help="samples a second that the loader gives")
-    parser.add_argument("--samples", type=float, metavar="N", help="samples to train: shows the hours they take")
+    parser.add_argument("--loader-rate", type=positive, metavar="N", help="samples a second that the loader gives")
+    parser.add_argument("--samples", type=positive, metavar="N", help="samples to train: shows the hours they take")
     parser.add_argument("--profile", metavar="REPORT", help="correct the plan by a PopVision report of the program")
     parser.add_argument(
         "--reduce",
@@ -70,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.format != "json":
             print(calibration)
     if arguments.what_if:
-        changed = _plan_program(arguments, _read_changes(arguments.what_if))
+        changed = _plan_program(arguments, _read_changes(arguments))
         changed = changed if calibration is None else calibration.apply(changed)
         if arguments.format == "json":
             print(json.dumps({"before": plan.to_dict(), "after": changed.to_dict(), **measured}, indent=2))
@@ -148,10 +150,17 @@ def _read_stages(text: str) -> Dict[str, Any]:
     return {name: int(ipu) if ipu.isdecimal() else ipu for name, ipu in _split_pairs(text)}
 
 
-def _read_changes(text: str) -> Dict[str, Any]:
-    """Read options as they are written in Python, or as plain words."""
+def _read_changes(arguments: argparse.Namespace) -> Dict[str, Any]:
+    """Read the options of `--what-if` as they are written in Python, or as plain words."""
+    from porting.options import PortOptions
+
+    known = [field.name for field in dataclasses.fields(PortOptions)]
     changes: Dict[str, Any] = {}
-    for name, value in _split_pairs(text):
+    for name, value in _split_pairs(arguments.what_if):
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            advice = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+            arguments.wrong_usage(f"--what-if: PortOptions has no {name}: {advice}")
         try:
             changes[name] = json.loads(value.lower() if value in ("True", "False") else value)
         except ValueError:

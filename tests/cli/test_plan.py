@@ -109,6 +109,24 @@ def test_an_option_that_there_is_not_is_refused(target, capsys):
     assert "P002" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("words", "fault"),
+    [
+        (["--what-if", "precison=float16"], "did you mean precision?"),
+        (["--what-if", "nonsense=3"], "PortOptions has no nonsense"),
+        (["--samples", "-5"], "must be a number above 0"),
+        (["--loader-rate", "0"], "must be a number above 0"),
+        (["--loader-rate", "fast"], "must be a number, not 'fast'"),
+    ],
+)
+def test_wrong_words_are_wrong_usage(target, capsys, words, fault):
+    with pytest.raises(SystemExit) as ended:
+        main(["plan", f"{target}:make", *words])
+
+    assert ended.value.code == 2
+    assert fault in capsys.readouterr().err
+
+
 def test_hours_are_told_of_so_many_samples(target, capsys):
     assert main(["plan", f"{target}:make", "--samples", "1e9"]) == 0
     assert "1,000,000,000 samples: " in capsys.readouterr().out
