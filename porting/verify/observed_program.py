@@ -31,7 +31,7 @@ from porting.verify.optimizer_settings import Settings, read_settings
 from porting.verify.plain_runs import join_outputs
 from porting.verify.records import Record, name_optimizer_state
 
-__all__ = ["main"]
+__all__ = ["EnoughStepsError", "main", "run_script"]
 
 _Named = Sequence[Tuple[str, torch.Tensor]]
 _GRADIENT, _FLOATS = "Gradient___", "floating point"
@@ -54,7 +54,7 @@ class _Executor(Protocol):
         """Return what the last call has kept of a tensor."""
 
 
-class _EnoughStepsError(BaseException):
+class EnoughStepsError(BaseException):
     """Ends a script whose steps are recorded; no `except Exception` of its own catches it."""
 
 
@@ -279,7 +279,7 @@ class _Observer:
         """Raise what ends the script before a training makes more steps than asked for."""
         known = self._trainings.get(owner)
         if known is not None and known[1].record.num_steps >= self._task.num_steps:
-            raise _EnoughStepsError
+            raise EnoughStepsError
 
     # -- contexts ------------------------------------------------------------------------------------------------------
 
@@ -344,19 +344,27 @@ def main() -> None:
 def _run_script(task: Task) -> Observation:
     observer = _Observer(task)
     observer.install()
-    sys.argv = [task.script, *task.arguments]
-    sys.path[0] = os.path.dirname(task.script)
-    seed_streams(task.seed)
     found = observer.observation
+    with use_threads(task.perturbation.num_threads):
+        found.error, found.place = run_script(task.script, task.arguments, seed=task.seed)
+    observer.keep_evaluation()
+    return found
+
+
+def run_script(script: str, arguments: Sequence[str], *, seed: int) -> Tuple[str, Optional[Place]]:
+    """Run a script as Python would, and return what ended it, if that was an error, and the user's place of it.
+
+    EnoughStepsError, and exits that report no error, end it well.
+    """
+    sys.argv = [script, *arguments]
+    sys.path[0] = os.path.dirname(script)
+    seed_streams(seed)
     try:
-        with use_threads(task.perturbation.num_threads):
-            runpy.run_path(task.script, run_name="__main__")
-    except _EnoughStepsError:
+        runpy.run_path(script, run_name="__main__")
+    except EnoughStepsError:
         pass
     except BaseException as error:  # the process ends with what it has found
         if not isinstance(error, SystemExit) or error.code:
             raised = find_raising_frame(error)
-            found.error = f"{type(error).__name__}: {take_first_line(error)}"
-            found.place = None if raised is None else raised[1]
-    observer.keep_evaluation()
-    return found
+            return f"{type(error).__name__}: {take_first_line(error)}", None if raised is None else raised[1]
+    return "", None

@@ -11,7 +11,7 @@ import tempfile
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO, Callable, Dict, Iterator, List, Mapping, NoReturn, Sequence, Tuple
+from typing import Any, BinaryIO, Callable, Dict, Iterator, List, Mapping, NoReturn, Optional, Sequence, Tuple
 
 import torch
 
@@ -29,7 +29,7 @@ from porting.verify.records import find_phase
 from porting.verify.runs import find_smallest_fault
 from porting.verify.surroundings import Hasher, describe_surroundings
 
-__all__ = ["ProgramPair", "ProgramRuns", "start_process", "verify_programs"]
+__all__ = ["ProgramPair", "ProgramRuns", "link_folder", "start_process", "verify_programs"]
 
 _SHOWN_LINES = 5
 _START = "from porting.verify.observed_program import main; main()"
@@ -196,7 +196,7 @@ def _run_tasks(tasks: Sequence[Task], environment: Mapping[str, str]) -> List[Ob
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for number, _task in enumerate(tasks):
-            _link_folder(Path.cwd(), folder / str(number))
+            link_folder(Path.cwd(), folder / str(number))
         (folder / "tasks").write_bytes(pickle.dumps(tasks))
         with (folder / "log").open("wb") as log:
             status = start_process(
@@ -211,20 +211,27 @@ def _run_tasks(tasks: Sequence[Task], environment: Mapping[str, str]) -> List[Ob
     return found
 
 
-def start_process(command: Sequence[str], environment: Mapping[str, str], log: BinaryIO) -> int:
-    """Run a command to its end with all that it says in `log`, and return its status; interrupted, it ends at once."""
+def start_process(
+    command: Sequence[str], environment: Mapping[str, str], log: BinaryIO, *, seconds: Optional[float] = None
+) -> int:
+    """Run a command to its end with all that it says in `log`, and return its status; interrupted, it ends at once.
+
+    It is killed after `seconds`; its status is that of a killed process then.
+    """
     streams: Any = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
     process = subprocess.Popen(command, env=environment, start_new_session=True, **streams)
     try:
-        return process.wait()
-    except BaseException:
+        return process.wait(seconds)
+    except BaseException as error:
         # with its forks, which nobody waits for any more
         os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        raise
+        status = process.wait()
+        if not isinstance(error, subprocess.TimeoutExpired):
+            raise
+        return status
 
 
-def _link_folder(folder: Path, working: Path) -> None:
+def link_folder(folder: Path, working: Path) -> None:
     """Make a working folder in which a program finds what lies in `folder`, and leaves what it makes."""
     working.mkdir()
     for entry in folder.iterdir():
