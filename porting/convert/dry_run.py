@@ -1,7 +1,7 @@
 """Run a plain training program once, as it is, and keep what its objects were and where it called them.
 
-The program computes with values, since its loop reads losses and its files are read, which tensors without values do
-not bear. It runs in a process of its own until it has made some steps, in a working folder with links to the user's files.
+The program computes with values: its loop reads losses and its loader reads files, which tensors without values do not
+bear. It runs in a process of its own until it has made some steps, in a working folder of links to the user's files.
 """
 
 from __future__ import annotations
@@ -10,11 +10,10 @@ import os
 import pickle
 import sys
 import tempfile
-from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Mapping, Sequence, Tuple
+from typing import Sequence
 
-from porting.convert.sites import Site
+from porting.convert.observed_sites import DryRun
 from porting.run import vendor_environment
 from porting.support.bound_process import describe_exit, make_environment
 from porting.verify.program_proof import link_folder, start_process
@@ -24,23 +23,6 @@ __all__ = ["DryRun", "run_program"]
 _START = "from porting.convert.observed_sites import main; main()"
 # for what has been found to be written
 _GRACE_SECONDS = 10.0
-
-
-@dataclass(frozen=True)
-class DryRun:
-    """What was seen of a program; the numbers of models and optimizers are the owners of `sites`.
-
-    `trained` are the models whose parameters an optimizer has. `methods` are those, other than `__call__`, by which a
-    model was called for training. `num_backward` counts the backward passes of each step of an optimizer. `error` says
-    what ended the program, if that was an error; `num_steps` are the most steps of an optimizer.
-    """
-
-    sites: Tuple[Site, ...] = ()
-    trained: Mapping[int, Tuple[int, ...]] = field(default_factory=dict)
-    methods: Mapping[int, Tuple[str, ...]] = field(default_factory=dict)
-    num_backward: Mapping[int, Tuple[int, ...]] = field(default_factory=dict)
-    error: str = ""
-    num_steps: int = 0
 
 
 def run_program(script: str, arguments: Sequence[str], *, num_steps: int, seconds: float) -> DryRun:
@@ -62,4 +44,4 @@ def run_program(script: str, arguments: Sequence[str], *, num_steps: int, second
         if found.exists():
             seen: DryRun = pickle.loads(found.read_bytes())
             return seen
-        return replace(DryRun(), error=describe_exit(status, (folder / "log").read_text("utf-8", "replace")))
+        return DryRun(error=describe_exit(status, (folder / "log").read_text("utf-8", "replace")))

@@ -12,7 +12,7 @@ import pickle
 import signal
 import sys
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from types import CodeType, FrameType
@@ -23,7 +23,6 @@ from torch import nn
 from torch.optim import lr_scheduler
 from torch.utils.data import DataLoader
 
-from porting.convert.dry_run import DryRun
 from porting.convert.sites import Role, Site
 from porting.diagnostics import frame_place, is_user_file
 from porting.observe.training_programs import Run, Tensors, watch_calls, watch_program
@@ -31,11 +30,28 @@ from porting.structure import flatten_tensors
 from porting.support.process import signal_with_parent
 from porting.verify.observed_program import EnoughStepsError, run_script
 
-__all__ = ["main"]
+__all__ = ["DryRun", "main"]
 
 _CALL = "__call__"
 # a loop that makes one step of an optimizer for many of another's comes to both within these
 _LONGER = 10
+
+
+@dataclass(frozen=True)
+class DryRun:
+    """What was seen of a program; the numbers of models and optimizers are the owners of `sites`.
+
+    `trained` are the models whose parameters an optimizer has. `methods` are those, other than `__call__`, by which a
+    model was called for training. `num_backward` counts the backward passes of each step of an optimizer. `error` says
+    what ended the program, if that was an error; `num_steps` are the most steps of an optimizer.
+    """
+
+    sites: Tuple[Site, ...] = ()
+    trained: Mapping[int, Tuple[int, ...]] = field(default_factory=dict)
+    methods: Mapping[int, Tuple[str, ...]] = field(default_factory=dict)
+    num_backward: Mapping[int, Tuple[int, ...]] = field(default_factory=dict)
+    error: str = ""
+    num_steps: int = 0
 
 
 @dataclass(frozen=True)
