@@ -155,10 +155,12 @@ def _bind_outside(
 def _iter_calls_in(program: Program, file: ProgramFile, use: ast.AST, scope: ast.AST, depth: int) -> Iterator[ast.Call]:
     """Iterate over the calls in a scope that lead to what a function does."""
     function = file.find_function(use)
-    for caller, call in program.iter_callers(file, function) if function is not None and depth else ():
+    if function is None or not depth:
+        return
+    for caller, call in program.iter_callers(file, function):
         if caller is file and (file.find_function(call) or file.tree) is scope:
             yield call
-        elif function not in caller.iter_above(call):
+        elif not any(function is one for one in caller.iter_above(call)):
             yield from _iter_calls_in(program, caller, call, scope, depth - 1)
 
 

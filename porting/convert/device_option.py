@@ -69,7 +69,7 @@ def add_device_option(program: Program, edits: Dict[str, FileEdits]) -> DeviceOp
                 choices, text, "option", "the option for the device knows the IPU and its simulator"
             )
         dest = next((one.value for one in own.node.keywords if one.arg == "dest"), None)
-        value = f"{name}.{dest.value}" if isinstance(dest, ast.Constant) else f"{name}.device"
+        value = f"{name}.{dest.value!s}" if isinstance(dest, ast.Constant) else f"{name}.device"
     else:
         # the number of a GPU, most often
         flag = "--accelerator"
@@ -150,9 +150,9 @@ def _find_parsing(program: Program) -> Optional[Tuple[ProgramFile, ast.Call, ast
             statement = file.get_statement(call.node)
             if isinstance(statement, ast.Return) and statement.value is call.node:
                 return file, call.node, statement
-            is_bound = isinstance(statement, ast.Assign) and statement.value is call.node
-            if is_bound and len(statement.targets) == 1 and isinstance(statement.targets[0], (ast.Name, ast.Attribute)):
-                return file, call.node, statement
+            if isinstance(statement, ast.Assign) and statement.value is call.node and len(statement.targets) == 1:
+                if isinstance(statement.targets[0], (ast.Name, ast.Attribute)):
+                    return file, call.node, statement
     return None
 
 

@@ -137,10 +137,11 @@ class _Editor(cst.CSTTransformer):
         if lines:
             raise EditError(f"line {lines[0]} stands where nothing can be inserted")
 
-    def on_leave(self, original_node: cst.CSTNode, updated_node: cst.CSTNode) -> Any:  # type: ignore[override]
+    def on_leave(self, original_node: cst.CSTNode, updated_node: cst.CSTNode) -> Any:
         """Change an expression, or the statements of a block."""
         if isinstance(original_node, (cst.IndentedBlock, cst.Module)):
-            return updated_node.with_changes(body=self._change_block(original_node.body, updated_node.body))  # type: ignore[attr-defined]
+            body: Any = getattr(updated_node, "body", None)
+            return updated_node.with_changes(body=self._change_block(original_node.body, body))
         if isinstance(original_node, cst.BaseExpression):
             span = self._spans.get(original_node)
             key = None if span is None else (span.start.line, span.start.column, span.end.line, span.end.column)
@@ -159,7 +160,7 @@ class _Editor(cst.CSTTransformer):
     def _parse(self, code: str) -> List[Any]:
         lines = textwrap.dedent(code).strip("\n").split("\n")
         try:
-            return list(cst.parse_module(self._config.default_newline.join(lines), self._config).body)
+            return list(cst.parse_module("\n".join(lines), self._config).body)
         except cst.ParserSyntaxError as error:
             raise EditError(f"`{code}` is no statement") from error
 
@@ -237,9 +238,9 @@ def _add_imports(module: cst.Module, codes: Iterable[str]) -> cst.Module:
 
 def _has_import(module: cst.Module, new: cst.BaseStatement) -> bool:
     """Tell whether the top level has an import already."""
-    code = cst.Module([new]).code.strip()
+    code = module.code_for_node(new).strip()
     lines = (one for one in module.body if isinstance(one, cst.SimpleStatementLine))
-    return any(cst.Module([cst.SimpleStatementLine([one])]).code.strip() == code for line in lines for one in line.body)
+    return any(module.code_for_node(one).strip() == code for line in lines for one in line.body)
 
 
 def _is_header(statement: cst.CSTNode, number: int) -> bool:

@@ -83,7 +83,7 @@ class Program:
                     yield caller, call.node
 
     def _may_be_on(self, call: Call, owner: ast.ClassDef) -> bool:
-        """Tell whether a method's call may be on a class: one on `self` is on the class that it stands in, or a heir."""
+        """Tell whether a method's call may be on a class: one on `self` is on its own class or a heir."""
         function, caller = call.node.func, self.find_file(call.where.file)
         if caller is None or not (isinstance(function, ast.Attribute) and ast.unparse(function.value) == "self"):
             return True
