@@ -6,6 +6,7 @@ The command shows the plan, proves it on a copy of the project, and writes it.
 from __future__ import annotations
 
 import os
+import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -32,6 +33,7 @@ class Conversion:
 
     root: str
     script: str
+    arguments: Sequence[str]
     style: str
     option: DeviceOption
     edits: List[Edit] = field(default_factory=list)
@@ -41,22 +43,40 @@ class Conversion:
     diffs: List[str] = field(default_factory=list)
 
     @property
+    def command(self) -> str:
+        """The program's own command line."""
+        return shlex.join([self.script, *self.arguments])
+
+    @property
+    def launches(self) -> Dict[str, str]:
+        """How the converted program is started: on the simulator, on IPUs, and in several processes."""
+        on_ipus = shlex.join([self.script, *self.arguments, *self.option.make_arguments("ipu")])
+        return {
+            "on a laptop": "python " + shlex.join([self.script, *self.arguments, *self.option.make_arguments("sim")]),
+            "on an IPU": f"python {on_ipus}",
+            "two instances": f"poprun --num-instances 2 --num-replicas 2 python {on_ipus}",
+            "GPUs, as before": f"torchrun --nproc-per-node 2 {self.command}",
+        }
+
+    @property
     def is_whole(self) -> bool:
         """Whether nothing is left to a person."""
         return not self.left
 
 
-def plan_conversion(root: str, script: str, *, style: str, sites: Optional[Sequence[Site]] = None) -> Conversion:
+def plan_conversion(
+    root: str, script: str, arguments: Sequence[str] = (), *, style: str, sites: Optional[Sequence[Site]] = None
+) -> Conversion:
     """Plan the conversion of a script and of what it imports of its project; nothing is run or written.
 
     `sites` are those that a dry run has shown.
     """
-    program = read_program(root, script)
+    program = read_program(root, os.path.join(root, script))
     if sites is not None:
         program.add_sites(sites)
     edits = {file.path: FileEdits(file, Path(file.path).read_bytes()) for file in program.files.values()}
     option = add_device_option(program, edits)
-    made = Conversion(root, script, style, option)
+    made = Conversion(root, script, arguments, style, option)
     made.left += STYLES[style](program, option, edits)
     for path, file in edits.items():
         _finish_file(made, path, file)

@@ -55,7 +55,7 @@ def describe_conversion(made: Conversion, proof: Optional[Proof]) -> Dict[str, A
         "commands": {
             "prove": f'porting convert {os.path.relpath(made.root)} --run "{made.command}"',
             "write": f'porting convert {os.path.relpath(made.root)} --run "{made.command}" --write',
-            "train": made.launches["one process"],
+            "train": made.launches["on a laptop"],
         },
     }
 
