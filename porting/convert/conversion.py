@@ -1,0 +1,96 @@
+"""Plan the conversion of a program: which style it takes, the edits of each file, and what is left to a person.
+
+The command shows the plan, proves it on a copy of the project, and writes it.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Callable, Dict, List, Mapping, Optional, Sequence
+
+from porting.convert.bindings import Undecided
+from porting.convert.device_option import DeviceOption, add_device_option
+from porting.convert.editing import Edit, EditError, FileEdits
+from porting.convert.minimal import port_models
+from porting.convert.program import Program, read_program
+from porting.convert.sites import Site
+
+__all__ = ["STYLES", "Conversion", "plan_conversion"]
+
+Planner = Callable[[Program, DeviceOption, Dict[str, FileEdits]], List[Undecided]]
+
+STYLES: Mapping[str, Planner] = MappingProxyType({"minimal": port_models})
+"""How a program may be converted, by the words of `--style`."""
+
+
+@dataclass
+class Conversion:
+    """What becomes of a project: new texts by path, the edits behind them, and what could not be decided."""
+
+    root: str
+    script: str
+    arguments: Sequence[str]
+    style: str
+    option: DeviceOption
+    edits: List[Edit] = field(default_factory=list)
+    left: List[Undecided] = field(default_factory=list)
+    changed: Dict[str, bytes] = field(default_factory=dict)
+    """The new text of each file that changes, by its path below the root."""
+    diffs: List[str] = field(default_factory=list)
+
+    @property
+    def command(self) -> str:
+        """The program's own command line."""
+        return shlex.join([self.script, *self.arguments])
+
+    @property
+    def launches(self) -> Dict[str, str]:
+        """How the converted program is started: on the simulator, on IPUs, and in several processes."""
+        on_ipus = shlex.join([self.script, *self.arguments, *self.option.make_arguments("ipu")])
+        return {
+            "on a laptop": "python " + shlex.join([self.script, *self.arguments, *self.option.make_arguments("sim")]),
+            "on an IPU": f"python {on_ipus}",
+            "two instances": f"poprun --num-instances 2 --num-replicas 2 python {on_ipus}",
+            "GPUs, as before": f"torchrun --nproc-per-node 2 {self.command}",
+        }
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing is left to a person."""
+        return not self.left
+
+
+def plan_conversion(
+    root: str, script: str, arguments: Sequence[str] = (), *, style: str, sites: Optional[Sequence[Site]] = None
+) -> Conversion:
+    """Plan the conversion of a script and of what it imports of its project; nothing is run or written.
+
+    `sites` are those that a dry run has shown.
+    """
+    program = read_program(root, os.path.join(root, script))
+    if sites is not None:
+        program.add_sites(sites)
+    edits = {file.path: FileEdits(file, Path(file.path).read_bytes()) for file in program.files.values()}
+    option = add_device_option(program, edits)
+    made = Conversion(root, script, arguments, style, option)
+    made.left += STYLES[style](program, option, edits)
+    for path, file in edits.items():
+        _finish_file(made, path, file)
+    return made
+
+
+def _finish_file(made: Conversion, path: str, file: FileEdits) -> None:
+    try:
+        after = file.apply()
+    except EditError as error:
+        made.left.append(Undecided(path, file.edits[0].line, str(error), "make this edit by hand"))
+        return
+    if after != file.text:
+        name = os.path.relpath(os.path.realpath(path), os.path.realpath(made.root))
+        made.edits += file.edits
+        made.changed[name] = after
+        made.diffs.append(file.make_diff(after, name))

@@ -1,0 +1,271 @@
+"""Edit a file by what a conversion has planned on its syntax tree; LibCST keeps comments and formatting.
+
+An edit says what changes and why, so that a plan lists it and a report shows it.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import textwrap
+from dataclasses import dataclass, field
+from typing import Any, Dict, Iterable, List, Sequence, Tuple
+
+import libcst as cst
+from libcst.metadata import MetadataWrapper, PositionProvider
+
+from porting.convert.trees import ProgramFile
+
+__all__ = ["Edit", "EditError", "FileEdits"]
+
+Span = Tuple[int, int, int, int]
+
+
+class EditError(Exception):
+    """An edit that has no place in the file: a statement in the line of its `if`, or a text that is no Python."""
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A change of a file: `kind` is a word for people and tools, `why` a sentence; `line` is that of the original."""
+
+    path: str
+    line: int
+    kind: str
+    why: str
+
+
+@dataclass
+class _Changes:
+    """What becomes of statements and expressions, by where they stand in the original."""
+
+    before: Dict[int, List[str]] = field(default_factory=dict)
+    after: Dict[int, List[str]] = field(default_factory=dict)
+    guards: Dict[int, Tuple[int, str, str]] = field(default_factory=dict)
+    removed: Dict[int, str] = field(default_factory=dict)
+    expressions: Dict[Span, str] = field(default_factory=dict)
+    imports: List[str] = field(default_factory=list)
+
+
+class FileEdits:
+    """The edits of one file; statements and expressions are nodes of its `ProgramFile`."""
+
+    def __init__(self, file: ProgramFile, text: bytes) -> None:
+        """Begin without edits; `text` is the file as it is on the disk."""
+        self.file = file
+        self.text = text
+        self.edits: List[Edit] = []
+        self._changes = _Changes()
+
+    def _note(self, node: ast.AST, kind: str, why: str) -> None:
+        self.edits.append(Edit(self.file.path, getattr(node, "lineno", 1), kind, why))
+
+    def insert_before(self, statement: ast.stmt, code: str, kind: str, why: str) -> None:
+        """Insert statements before one, in its block."""
+        self._changes.before.setdefault(_first_line(statement), []).append(code)
+        self._note(statement, kind, why)
+
+    def insert_after(self, statement: ast.stmt, code: str, kind: str, why: str) -> None:
+        """Insert statements after one, in its block."""
+        self._changes.after.setdefault(_first_line(statement), []).append(code)
+        self._note(statement, kind, why)
+
+    def guard(self, first: ast.stmt, last: ast.stmt, test: str, instead: str, kind: str, why: str) -> None:
+        """Put the statements from `first` to `last` of one block under `if test: instead` and `else:`.
+
+        With nothing `instead` they run where `test` does not hold.
+        """
+        self._changes.guards[_first_line(first)] = (_first_line(last), test, instead)
+        self._note(first, kind, why)
+
+    def replace(self, expression: ast.expr, code: str, kind: str, why: str) -> None:
+        """Put another expression in the place of one."""
+        place = self.file.unit.place_of(expression)
+        if place.column is None or place.end_line is None or place.end_column is None:
+            raise EditError("the expression has no place")
+        span = (place.line, place.column - 1, place.end_line, place.end_column - 1)
+        self._changes.expressions[span] = code
+        self._note(expression, kind, why)
+
+    def add_import(self, code: str, kind: str = "import", why: str = "") -> None:
+        """Add statements behind the imports at the top of the file, once."""
+        if code not in self._changes.imports:
+            self._changes.imports.append(code)
+            self.edits.append(Edit(self.file.path, 1, kind, why))
+
+    def apply(self) -> bytes:
+        """Return the file with its edits; raises EditError for one that finds no place or makes no Python."""
+        if not self.edits:
+            return self.text
+        wrapper = MetadataWrapper(cst.parse_module(self.text))
+        editor = _Editor(self._changes, wrapper.resolve(PositionProvider), wrapper.module)
+        module = wrapper.module.visit(editor)
+        editor.require_all_done()
+        after = _add_imports(module, self._changes.imports).bytes
+        try:
+            compile(after, self.file.path, "exec", dont_inherit=True)
+        except (SyntaxError, ValueError) as error:
+            raise EditError(f"the result is no Python: {error}") from error
+        return after
+
+    def make_diff(self, after: bytes, name: str) -> str:
+        """Return the change as a unified diff."""
+        texts = [cst.parse_module(text).code.splitlines(keepends=True) for text in (self.text, after)]
+        return "".join(difflib.unified_diff(texts[0], texts[1], name, name))
+
+
+def _first_line(statement: ast.stmt) -> int:
+    """Return the line that LibCST gives a statement: that of its first decorator, if it has one."""
+    decorators = getattr(statement, "decorator_list", [])
+    return min([statement.lineno, *(one.lineno for one in decorators)])
+
+
+class _Editor(cst.CSTTransformer):
+    """Carries changes out: expressions by their spans, statements block by block."""
+
+    def __init__(self, changes: _Changes, spans: Any, module: cst.Module) -> None:
+        super().__init__()
+        self._changes = changes
+        self._spans = spans
+        self._config = module.config_for_parsing
+        self._left = {*changes.before, *changes.after, *changes.guards}
+        self._left_spans = set(changes.expressions)
+
+    def require_all_done(self) -> None:
+        """Raise EditError for an edit that had no place."""
+        lines = sorted({*self._left, *(span[0] for span in self._left_spans)})
+        if lines:
+            raise EditError(f"line {lines[0]} stands where nothing can be inserted")
+
+    def on_leave(self, original_node: cst.CSTNode, updated_node: cst.CSTNode) -> Any:
+        """Change an expression, or the statements of a block."""
+        if isinstance(original_node, (cst.IndentedBlock, cst.Module)):
+            body: Any = getattr(updated_node, "body", None)
+            return updated_node.with_changes(body=self._change_block(original_node.body, body))
+        if isinstance(original_node, cst.BaseExpression):
+            span = self._spans.get(original_node)
+            key = None if span is None else (span.start.line, span.start.column, span.end.line, span.end.column)
+            if key in self._left_spans:
+                self._left_spans.discard(key)
+                made = self._parse_expression(self._changes.expressions[key])
+                return made.with_changes(lpar=[*original_node.lpar, *made.lpar], rpar=[*made.rpar, *original_node.rpar])
+        return updated_node
+
+    def _parse_expression(self, code: str) -> cst.BaseExpression:
+        try:
+            return cst.parse_expression(code, self._config)
+        except cst.ParserSyntaxError as error:
+            raise EditError(f"`{code}` is no expression") from error
+
+    def _parse(self, code: str) -> List[Any]:
+        lines = textwrap.dedent(code).strip("\n").split("\n")
+        try:
+            return list(cst.parse_module("\n".join(lines), self._config).body)
+        except cst.ParserSyntaxError as error:
+            raise EditError(f"`{code}` is no statement") from error
+
+    def _change_block(self, original: Sequence[Any], updated: Sequence[Any]) -> List[Any]:
+        changed: List[Any] = []
+        number = 0
+        while number < len(updated):
+            line = self._spans[original[number]].start.line
+            end = number + 1
+            inner = [updated[number]]
+            if line in self._changes.guards:
+                last, test, instead = self._changes.guards[line]
+                while end < len(updated) and self._spans[original[end]].start.line <= last:
+                    inner.append(updated[end])
+                    end += 1
+                inner = self._guard(inner, test, instead)
+            before = [new for code in self._changes.before.get(line, ()) for new in self._parse(code)]
+            if before:
+                before[0] = before[0].with_changes(leading_lines=inner[0].leading_lines)
+                inner[0] = inner[0].with_changes(leading_lines=())
+            last_line = self._spans[original[end - 1]].start.line
+            after = [new for code in self._changes.after.get(last_line, ()) for new in self._parse(code)]
+            self._left -= {self._spans[one].start.line for one in original[number:end]}
+            changed += [*before, *inner, *after]
+            number = end
+        return changed
+
+    def _guard(self, statements: List[Any], test: str, instead: str) -> List[Any]:
+        """Put statements under an `if`; comments before the first one stay before the `if`."""
+        leading = statements[0].leading_lines
+        inner = cst.IndentedBlock([statements[0].with_changes(leading_lines=()), *statements[1:]])
+        if instead:
+            made = cst.If(
+                self._parse_expression(test), cst.IndentedBlock(self._parse(instead)), cst.Else(inner), leading
+            )
+        else:
+            made = cst.If(self._parse_expression(_negate(test)), inner, leading_lines=leading)
+        return [made]
+
+
+def _negate(test: str) -> str:
+    node = ast.parse(test, mode="eval").body
+    if isinstance(node, (ast.Name, ast.Attribute, ast.Call, ast.Subscript)):
+        return f"not {test}"
+    if isinstance(node, ast.Compare) and len(node.ops) == 1:
+        inverse = {ast.Eq: "!=", ast.NotEq: "==", ast.In: "not in", ast.NotIn: "in", ast.Is: "is not", ast.IsNot: "is"}
+        if type(node.ops[0]) in inverse:
+            operator = inverse[type(node.ops[0])]
+            return f"{ast.unparse(node.left)} {operator} {ast.unparse(node.comparators[0])}"
+    return f"not ({test})"
+
+
+def _add_imports(module: cst.Module, codes: Iterable[str]) -> cst.Module:
+    """Add what is imported: modules before the first import of the file, all else behind the last one at its top."""
+    parts = [cst.parse_module(textwrap.dedent(code).strip("\n"), module.config_for_parsing).body for code in codes]
+    modules = [new for body in parts for new in body if not isinstance(new, cst.Try) and not _has_import(module, new)]
+    others = [new for body in parts for new in body if isinstance(new, cst.Try)]
+    body = list(module.body)
+    begin = next((n for n, one in enumerate(body) if not _is_header(one, n)), len(body))
+    end = begin
+    for number, statement in enumerate(body):
+        if _is_preamble(statement, number):
+            end = max(end, number + 1)
+        elif not isinstance(statement, (cst.Try, cst.If)):
+            break
+    if modules and begin < end:
+        modules[0] = modules[0].with_changes(leading_lines=body[begin].leading_lines)
+        body[begin] = body[begin].with_changes(leading_lines=[])
+    elif modules and begin:
+        modules[0] = modules[0].with_changes(leading_lines=[cst.EmptyLine()])
+    if others:
+        others[0] = others[0].with_changes(leading_lines=[cst.EmptyLine()])
+    return module.with_changes(body=[*body[:begin], *modules, *body[begin:end], *others, *body[end:]])
+
+
+def _has_import(module: cst.Module, new: cst.BaseStatement) -> bool:
+    """Tell whether the top level has an import already."""
+    code = module.code_for_node(new).strip()
+    lines = (one for one in module.body if isinstance(one, cst.SimpleStatementLine))
+    return any(module.code_for_node(one).strip() == code for line in lines for one in line.body)
+
+
+def _is_header(statement: cst.CSTNode, number: int) -> bool:
+    """Tell whether a statement has to stay the first: the docstring of a file, and `from __future__` imports."""
+    if not isinstance(statement, cst.SimpleStatementLine):
+        return False
+    first = statement.body[0]
+    is_future = isinstance(first, cst.ImportFrom) and getattr(first.module, "value", "") == "__future__"
+    is_text = isinstance(first, cst.Expr) and isinstance(first.value, (cst.SimpleString, cst.ConcatenatedString))
+    return is_future or is_text and number == 0
+
+
+def _is_preamble(statement: cst.CSTNode, number: int) -> bool:
+    """Tell whether a statement is an import, or the docstring of the file."""
+    if not isinstance(statement, cst.SimpleStatementLine):
+        return isinstance(statement, cst.Try) and _only_imports(statement)
+    if number == 0 and isinstance(statement.body[0], cst.Expr):
+        return isinstance(statement.body[0].value, (cst.SimpleString, cst.ConcatenatedString))
+    return all(isinstance(one, (cst.Import, cst.ImportFrom)) for one in statement.body)
+
+
+def _only_imports(statement: cst.Try) -> bool:
+    body = statement.body.body
+    return bool(body) and all(
+        isinstance(line, cst.SimpleStatementLine)
+        and all(isinstance(one, (cst.Import, cst.ImportFrom)) for one in line.body)
+        for line in body
+    )

@@ -1,0 +1,85 @@
+"""Show a conversion: the columns of its proof, the edits by file, and what is left to a person.
+
+The text is for people; the plain data are for tools and coding agents.
+"""
+
+from __future__ import annotations
+
+import os
+import textwrap
+from typing import Any, Dict, List, Optional, Sequence
+
+from porting.convert.bindings import Undecided
+from porting.convert.conversion import Conversion
+from porting.convert.proof import Proof
+from porting.diagnostics import align_columns, say_number
+
+__all__ = ["describe_conversion", "write_report"]
+
+_FORMAT_VERSION = 1
+_COLUMNS = ("specification", "numeric", "behavioral")
+
+
+def write_report(made: Conversion, proof: Optional[Proof], *, shows_diff: bool = False) -> str:
+    """Write the report as text."""
+    lines = [f"{made.script}, style {made.style}: {_count_edits(made)}"]
+    rows = [(edit.kind, f"{_shorten(edit.path, made)}:{edit.line}", edit.why) for edit in made.edits]
+    lines += ["", *align_columns(rows)] if rows else []
+    if shows_diff:
+        lines += ["", *(diff.rstrip("\n") for diff in made.diffs)]
+    if made.left:
+        lines += ["", f"left to you: {say_number(len(made.left), 'place')}"]
+        lines += [line for one in made.left for line in _describe_left(one, made)]
+    lines += ["", *([str(proof)] if proof is not None else _list_unrun())]
+    lines += ["", *_list_launches(made)] if made.changed else []
+    return "\n".join(lines)
+
+
+def describe_conversion(made: Conversion, proof: Optional[Proof]) -> Dict[str, Any]:
+    """Describe the conversion as plain data: edits with their places, what is left, columns, and the next commands."""
+    return {
+        "version": _FORMAT_VERSION,
+        "script": made.script,
+        "style": made.style,
+        "edits": [
+            {"file": _shorten(edit.path, made), "line": edit.line, "kind": edit.kind, "why": edit.why}
+            for edit in made.edits
+        ],
+        "left": [
+            {"file": _shorten(one.path, made), "line": one.line, "reason": one.reason, "help": one.help}
+            for one in made.left
+        ],
+        "files": sorted(made.changed),
+        "proof": dict.fromkeys(_COLUMNS, "not run") if proof is None else proof.as_plain(),
+        "is_proven": proof is not None and proof.is_proven,
+        "commands": {
+            "prove": f'porting convert {os.path.relpath(made.root)} --run "{made.command}"',
+            "write": f'porting convert {os.path.relpath(made.root)} --run "{made.command}" --write',
+            "train": made.launches["on a laptop"],
+        },
+    }
+
+
+def _count_edits(made: Conversion) -> str:
+    if not made.edits:
+        return "nothing to convert"
+    return f"{say_number(len(made.edits), 'edit')} in {say_number(len(made.changed), 'file')}"
+
+
+def _shorten(path: str, made: Conversion) -> str:
+    return os.path.relpath(os.path.realpath(path), os.path.realpath(made.root))
+
+
+def _describe_left(one: Undecided, made: Conversion) -> List[str]:
+    return [
+        f"  {_shorten(one.path, made)}:{one.line}: {one.reason}",
+        *textwrap.wrap(one.help, 96, initial_indent="      ", subsequent_indent="      "),
+    ]
+
+
+def _list_unrun() -> Sequence[str]:
+    return align_columns([(name, "not run", "no command was given: --run 'train.py ...'") for name in _COLUMNS])
+
+
+def _list_launches(made: Conversion) -> List[str]:
+    return ["how it is started:", *(f"  {line}" for line in align_columns([*made.launches.items()]))]

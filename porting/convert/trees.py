@@ -1,0 +1,148 @@
+"""Read a program's files as syntax trees with a way up, so that a conversion knows what a call stands in.
+
+Edits are planned on Python's trees, which the walk has read; LibCST's carry them out (see `editing`).
+"""
+
+from __future__ import annotations
+
+import ast
+from typing import Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
+
+from porting.source.files import Unit
+
+__all__ = ["Function", "ProgramFile", "list_targets"]
+
+Function = Union[ast.FunctionDef, ast.AsyncFunctionDef]
+
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+class ProgramFile:
+    """A file of the program: its tree, and for each node what it stands in."""
+
+    def __init__(self, unit: Unit, module_name: str) -> None:
+        """Take a unit that was read; `module_name` is the qualified name of its module."""
+        self.unit = unit
+        self.path = unit.file
+        self.module_name = module_name
+        self._parents: Dict[ast.AST, ast.AST] = {
+            inner: node for node in ast.walk(unit.tree) for inner in ast.iter_child_nodes(node)
+        }
+
+    @property
+    def tree(self) -> ast.Module:
+        """The syntax tree, whose nodes are those of the facts."""
+        return self.unit.tree
+
+    def iter_above(self, node: ast.AST) -> Iterator[ast.AST]:
+        """Iterate over what a node stands in, from the inside out."""
+        above = self._parents.get(node)
+        while above is not None:
+            yield above
+            above = self._parents.get(above)
+
+    def find_function(self, node: ast.AST) -> Optional[Function]:
+        """Find the function that a node stands in; None at the top level and in a lambda."""
+        for above in self.iter_above(node):
+            if isinstance(above, ast.Lambda):
+                return None
+            if isinstance(above, _FUNCTIONS):
+                return above
+        return None
+
+    def find_class(self, node: ast.AST) -> Optional[ast.ClassDef]:
+        """Find the class whose method a node stands in."""
+        return next((above for above in self.iter_above(node) if isinstance(above, ast.ClassDef)), None)
+
+    def get_statement(self, node: ast.AST) -> ast.stmt:
+        """Return the innermost statement that a node is or stands in."""
+        found = next(one for one in (node, *self.iter_above(node)) if isinstance(one, ast.stmt))
+        return found
+
+    def name_function(self, function: Function) -> str:
+        """Name a function as facts do: `train.Trainer.fit`."""
+        names = [one.name for one in self.iter_above(function) if isinstance(one, (ast.ClassDef, *_FUNCTIONS))]
+        return ".".join([self.module_name, *reversed(names), function.name])
+
+    def list_blocks(self, statement: ast.AST) -> List[Tuple[Sequence[ast.stmt], int]]:
+        """List the blocks around a statement from the outside in, each with the place in it that leads there.
+
+        Only those of its function, or of the top level, are listed; bodies of classes do not count as a scope's.
+        """
+        found: List[Tuple[Sequence[ast.stmt], int]] = []
+        inner: ast.AST = statement
+        for above in self.iter_above(statement):
+            for block in _iter_blocks(above):
+                place = next((number for number, one in enumerate(block) if one is inner), None)
+                if place is not None:
+                    found.append((block, place))
+            if isinstance(above, (*_FUNCTIONS, ast.ClassDef)):
+                break
+            inner = above
+        return found[::-1]
+
+    def find_whole(self, statement: ast.stmt) -> ast.stmt:
+        """Find the outermost statement around one in its scope, within main guards and `with` blocks."""
+        for block, number in self.list_blocks(statement):
+            one = block[number]
+            is_open = isinstance(one, (ast.With, ast.AsyncWith))
+            is_main = isinstance(one, ast.If) and "__name__" in ast.unparse(one.test)
+            if not (is_open or is_main):
+                return one
+        return statement
+
+    def iter_assignments(self, name: str, scope: ast.AST) -> Iterator[ast.stmt]:
+        """Iterate over the statements of a scope, not of functions in it, that assign to a name or `self.name`."""
+        waiting: List[ast.AST] = [scope]
+        while waiting:
+            node = waiting.pop(0)
+            for inner in ast.iter_child_nodes(node):
+                if isinstance(inner, (*_FUNCTIONS, ast.ClassDef, ast.Lambda)):
+                    continue
+                if isinstance(inner, ast.stmt) and name in list_targets(inner):
+                    yield inner
+                waiting.append(inner)
+
+    def find_call(self, line: int, column: int) -> Optional[ast.Call]:
+        """Find the innermost call that begins at a place; with column -1, the only call of a line."""
+        calls = [one for one in self._parents if isinstance(one, ast.Call) and one.lineno == line]
+        if column < 0:
+            return calls[0] if len(calls) == 1 else None
+        found = [one for one in calls if (self.unit.place_of(one).column or 0) == column + 1]
+        return min(found, key=lambda one: (one.end_lineno or 0, one.end_col_offset or 0), default=None)
+
+    def text_of(self, node: ast.AST) -> str:
+        """Return the source of an expression, in one line."""
+        return self.unit.text_of(node) or ast.unparse(node)
+
+
+def list_targets(statement: ast.stmt) -> List[str]:
+    """List what a statement assigns to, as source: names and attributes, also those in tuples."""
+    targets: Iterable[ast.AST] = ()
+    if isinstance(statement, ast.Assign):
+        targets = statement.targets
+    elif isinstance(statement, (ast.AnnAssign, ast.AugAssign, ast.For, ast.AsyncFor)):
+        targets = [statement.target]
+    elif isinstance(statement, (ast.With, ast.AsyncWith)):
+        targets = [item.optional_vars for item in statement.items if item.optional_vars is not None]
+    elif isinstance(statement, (ast.Import, ast.ImportFrom)):
+        return [(alias.asname or alias.name).partition(".")[0] for alias in statement.names]
+    flat = [one for target in targets for one in _iter_targets(target)]
+    return [ast.unparse(one) for one in flat if isinstance(one, (ast.Name, ast.Attribute))]
+
+
+def _iter_targets(target: ast.AST) -> Iterator[ast.AST]:
+    if isinstance(target, (ast.Tuple, ast.List)):
+        for one in target.elts:
+            yield from _iter_targets(one)
+    elif isinstance(target, ast.Starred):
+        yield from _iter_targets(target.value)
+    else:
+        yield target
+
+
+def _iter_blocks(node: ast.AST) -> Iterator[Sequence[ast.stmt]]:
+    for name in ("body", "orelse", "finalbody"):
+        block = getattr(node, name, None)
+        if isinstance(block, list):
+            yield block

@@ -1,0 +1,85 @@
+"""Carry a conversion out: a dry run, a plan in one style or the other, its proof on a copy, and the writing."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import Callable, Optional, Sequence, Tuple
+
+from porting.cli import EXIT_DONE, EXIT_FAILED
+from porting.convert.conversion import STYLES, Conversion, plan_conversion
+from porting.convert.dry_run import run_program
+from porting.convert.proof import ConvertedProgram, Proof, prove_conversion
+from porting.convert.report import describe_conversion, write_report
+from porting.convert.sites import Site
+from porting.convert.targets import Target, find_target
+from porting.convert.writing import link_tree, write_project
+from porting.support.progress import show_progress
+
+__all__ = ["convert_project"]
+
+_DRY_STEPS = 2
+_DRY_SECONDS = 120.0
+Tell = Callable[[str], None]
+
+
+def convert_project(arguments: argparse.Namespace) -> int:
+    """Convert the project of the command line, print the report, and return the exit status."""
+    target = find_target(arguments.path, arguments.command)
+    with show_progress(sys.stderr) as tell:
+        made, proof = _convert(target, arguments, tell)
+    if arguments.format == "json":
+        print(json.dumps(describe_conversion(made, proof), indent=2))
+    else:
+        print(write_report(made, proof, shows_diff=arguments.diff))
+    is_proven = proof is not None and proof.is_proven
+    if arguments.write and made.changed:
+        if not is_proven and not arguments.unproven:
+            print("nothing is written: not all columns passed; --unproven writes all the same", file=sys.stderr)
+            return EXIT_FAILED
+        written = write_project(target.root, made.changed, out=arguments.out)
+        print(f"written: {written}", file=sys.stderr)
+    return EXIT_DONE if made.is_whole and (is_proven or arguments.plan or not made.changed) else EXIT_FAILED
+
+
+def _convert(target: Target, arguments: argparse.Namespace, tell: Tell) -> Tuple[Conversion, Optional[Proof]]:
+    """Convert in the wanted style, or in the first one that leaves nothing and is proven."""
+    sites = None if arguments.plan or not target.is_run else _observe(target, tell)
+    styles = [arguments.style] if arguments.style else [name for name in ("idiomatic", "minimal") if name in STYLES]
+    best: Optional[Tuple[Conversion, Optional[Proof]]] = None
+    for style in styles:
+        tell(f"planning, style {style}")
+        made = plan_conversion(str(target.root), target.script, target.arguments, style=style, sites=sites)
+        is_tried = target.is_run and not arguments.plan and bool(made.changed)
+        if made.left and style != styles[-1]:
+            best = best or (made, None)
+            continue
+        proof = _prove(target, made, arguments, tell) if is_tried else None
+        if proof is None or proof.is_proven or style == styles[-1]:
+            return made, proof
+        best = made, proof
+    assert best is not None
+    return best
+
+
+def _observe(target: Target, tell: Tell) -> Sequence[Site]:
+    tell(f"running {target.script} for {_DRY_STEPS} steps")
+    seen = run_program(str(target.root / target.script), target.arguments, num_steps=_DRY_STEPS, seconds=_DRY_SECONDS)
+    return seen.sites
+
+
+def _prove(target: Target, made: Conversion, arguments: argparse.Namespace, tell: Tell) -> Proof:
+    with tempfile.TemporaryDirectory() as folder:
+        converted = Path(folder) / "converted"
+        link_tree(target.root, made.changed, converted)
+        program = ConvertedProgram(
+            original=target.root,
+            converted=converted,
+            script=made.script,
+            arguments=target.arguments,
+            port_arguments=made.option.make_arguments("sim"),
+        )
+        return prove_conversion(program, num_steps=arguments.steps, seed=arguments.seed, tell=tell)
