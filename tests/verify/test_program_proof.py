@@ -103,3 +103,10 @@ def test_an_interrupted_process_takes_its_forks_along(tmp_path):
     while is_running(fork):
         os.sched_yield()
     assert not is_running(fork)
+
+
+def test_a_process_is_killed_after_its_seconds(tmp_path):
+    with (tmp_path / "log").open("wb") as log:
+        status = start_process([sys.executable, "-c", "import signal; signal.pause()"], os.environ, log, seconds=0.1)
+
+    assert status == -signal.SIGKILL
