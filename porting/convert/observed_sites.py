@@ -70,7 +70,7 @@ class _Witness:
 
     def __init__(self, script: str, num_steps: int) -> None:
         self._script, self._num_steps = script, num_steps
-        self._depth, self._is_stepping = 0, False
+        self._depth, self._is_stepping, self._is_shortened = 0, False, False
         self._sites: Dict[Site, None] = {}
         # with whether a gradient has come back to what it returned
         self._calls: Dict[_ModuleCall, bool] = {}
@@ -137,7 +137,7 @@ class _Witness:
         if self._is_stepping or self._depth:
             return run(optimizer, *args, **kwargs)
         counts = self._num_backward.setdefault(id(optimizer), [])
-        if len(counts) >= self._num_steps and self._has_enough():
+        if len(counts) >= self._num_steps and self._is_over():
             raise EnoughStepsError
         self._note_loop()
         self._note(Role.STEP, run, optimizer)
@@ -150,19 +150,28 @@ class _Witness:
         self._has_stepped = True
         return result
 
+    @property
+    def _most_steps(self) -> int:
+        return max(map(len, self._num_backward.values()), default=0)
+
     def _has_enough(self) -> bool:
         """Tell whether the optimizers have made their steps, also those that make one while another makes many."""
-        most = max(map(len, self._num_backward.values()), default=0)
         made = [self._num_backward.get(site.owner) for site in self._sites if site.role is Role.OPTIMIZER]
-        return most >= self._num_steps * (1 if all(made) else _LONGER)
+        return self._most_steps >= self._num_steps * (1 if all(made) else _LONGER)
+
+    def _is_over(self) -> bool:
+        """Tell whether to end the script: short epochs go on for a while until a model is evaluated."""
+        goes_on = self._is_shortened and not any(call.site.role is Role.EVALUATION for call in self._calls)
+        return self._has_enough() and not (goes_on and self._most_steps < self._num_steps * _LONGER)
 
     def _shorten(self, run: Run, loader: Any) -> Iterator[Any]:
-        """Iterate over a loader, and end it after some batches once there are enough steps: an epoch's rest is seen."""
+        """Iterate over a loader; once there are enough steps, end it after a batch, to see what follows an epoch."""
         batches = run(loader)
 
         def iterate() -> Iterator[Any]:
             for number, batch in enumerate(batches):
-                if number >= self._num_steps and self._has_enough():
+                if number and self._has_enough():
+                    self._is_shortened = True
                     return
                 yield batch
 
@@ -251,8 +260,9 @@ class _Witness:
             },
             {numbers[owner]: tuple(sorted(names)) for owner, names in methods.items()},
             {numbers[owner]: tuple(counts) for owner, counts in self._num_backward.items()},
-            error,
-            max(map(len, self._num_backward.values()), default=0),
+            # what fails with short loaders is not the program's fault
+            "" if self._is_shortened else error,
+            self._most_steps,
         )
 
     def _resolve(self, call: _ModuleCall) -> Tuple[Site, str]:
