@@ -29,6 +29,7 @@ from porting.observe.training_programs import Run, Tensors, watch_calls, watch_p
 from porting.structure import flatten_tensors
 from porting.support.process import signal_with_parent
 from porting.verify.observed_program import EnoughStepsError, run_script
+from porting.verify.working_folder import enter_folder
 
 __all__ = ["DryRun", "main"]
 
@@ -342,7 +343,7 @@ def main() -> None:
     timer = threading.Timer(seconds, leave, [f"it has not ended after {seconds:g} seconds"])
     timer.daemon = True
     timer.start()
-    os.chdir(folder / "0")
+    enter_folder(folder / "0")
     witness.install()
     error, place = run_script(script, arguments, seed=0)
     leave(f"{error} (in {place})" if place else error)

@@ -30,6 +30,7 @@ from porting.verify.observation import Observation, ObservedTraining, Task
 from porting.verify.optimizer_settings import Settings, read_settings
 from porting.verify.plain_runs import join_outputs
 from porting.verify.records import Record, name_optimizer_state
+from porting.verify.working_folder import enter_folder
 
 __all__ = ["EnoughStepsError", "main", "run_script"]
 
@@ -334,7 +335,7 @@ def main() -> None:
         process_id = os.fork() if len(tasks) > 1 else 0
         if not process_id:
             signal_with_parent(signal.SIGKILL)
-            os.chdir(folder / str(number))
+            enter_folder(folder / str(number))
             (folder / f"{number}.found").write_bytes(pickle.dumps(_run_script(task)))
             return
         if os.waitpid(process_id, 0)[1]:

@@ -28,8 +28,9 @@ from porting.verify.program_comparison import ProgramComparison
 from porting.verify.records import find_phase
 from porting.verify.runs import find_smallest_fault
 from porting.verify.surroundings import Hasher, describe_surroundings
+from porting.verify.working_folder import link_folder
 
-__all__ = ["ProgramPair", "ProgramRuns", "link_folder", "start_process", "verify_programs"]
+__all__ = ["ProgramPair", "ProgramRuns", "start_process", "verify_programs"]
 
 _SHOWN_LINES = 5
 _START = "from porting.verify.observed_program import main; main()"
@@ -229,13 +230,6 @@ def start_process(
         if not isinstance(error, subprocess.TimeoutExpired):
             raise
         return status
-
-
-def link_folder(folder: Path, working: Path) -> None:
-    """Make a working folder in which a program finds what lies in `folder`, and leaves what it makes."""
-    working.mkdir()
-    for entry in folder.iterdir():
-        (working / entry.name).symlink_to(entry)
 
 
 def _refuse_run(script: str, observed: Observation, ended: str, said: str) -> NoReturn:
