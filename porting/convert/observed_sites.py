@@ -305,12 +305,12 @@ def _locate(frame: FrameType) -> Tuple[str, int, int]:
     place = frame_place(frame)
     line, column = place.line, -1 if place.column is None else place.column - 1
     if place.end_line is not None and place.end_column is not None:
-        line, column = _find_calls(place.file).get((place.end_line, place.end_column - 1), (line, column))
+        line, column = _map_calls(place.file).get((place.end_line, place.end_column - 1), (line, column))
     return os.path.realpath(place.file), line, column
 
 
 @lru_cache(maxsize=256)
-def _find_calls(file: str) -> Mapping[Tuple[int, int], Tuple[int, int]]:
+def _map_calls(file: str) -> Mapping[Tuple[int, int], Tuple[int, int]]:
     """Return where each call of a file begins, in characters, by where it ends."""
     lines = linecache.getlines(file)
     try:
