@@ -5,7 +5,7 @@ Three lines for a model: the import, the choice of the device, and `to_ipu(model
 
 from __future__ import annotations
 
-from typing import Dict, List, Set, Tuple, Union
+from typing import Dict, List, Set, Tuple
 
 from porting.convert.bindings import Binding, Undecided, find_bindings
 from porting.convert.device_option import DeviceOption
@@ -49,15 +49,18 @@ def port_models(program: Program, option: DeviceOption, edits: Dict[str, FileEdi
 def _choose_bindings(program: Program, left: List[Undecided]) -> List[Binding]:
     """Choose one binding for each name that holds a trained model: the earliest."""
     chosen: Dict[Tuple[str, str, int], Binding] = {}
-    known: Set[Union[Binding, Undecided]] = set()
+    undecided: Dict[Undecided, None] = {}
+    whole: Set[str] = set()
     for found in program.list_sites(Role.FORWARD):
         for one in find_bindings(program, found.file, found.call):
             if isinstance(one, Undecided):
-                if one not in known:
-                    left.append(one)
-                known.add(one)
-            elif one.key not in chosen or _get_line(one) < _get_line(chosen[one.key]):
-                chosen[one.key] = one
+                undecided[one] = None
+            else:
+                whole.add(found.site.name.rpartition(".")[2])
+                if one.key not in chosen or _get_line(one) < _get_line(chosen[one.key]):
+                    chosen[one.key] = one
+    # a part that is called beside the whole model, as a decoder that draws samples, is none of its training
+    left += [one for one in undecided if one.part_of not in whole]
     return list(chosen.values())
 
 

@@ -12,6 +12,7 @@ from typing import Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 from porting.convert.sites import Role, Site
 from porting.convert.trees import Function, ProgramFile
+from porting.diagnostics import ExecutableError
 from porting.source.facts import Call, Facts, Kind, ProgramObject
 from porting.source.project import Project, read_programs
 from porting.source.walk import collect_facts
@@ -120,14 +121,24 @@ def read_program(root: str, script: str) -> Program:
     for module in project.modules.values():
         if module.units and module.path.endswith(".py"):
             program.files[os.path.realpath(module.path)] = ProgramFile(module.units[0], module.name)
-    program.sites = list(_iter_sites(program))
+    if program.find_file(script) is None:
+        found = next(iter(project.findings), None)
+        raise ExecutableError.of(
+            "E020",
+            message=f"`{script}` could not be read" + (f": {found.message}" if found is not None else ""),
+            place=None if found is None else found.place,
+            help="convert a script that this Python can parse; of a notebook, export the cells first",
+        )
+    program.sites = list(_iter_sites(program, program.facts.calls, _collect_trained(program.facts)))
     return program
 
 
-def _iter_sites(program: Program) -> Iterator[Found]:
-    trained = _collect_trained(program.facts)
+def _iter_sites(program: Program, calls: Sequence[Call], trained: Sequence[ProgramObject]) -> Iterator[Found]:
     seen = set()
-    for call in program.facts.calls:
+    # what no program comes to is not its training, unless the walk has found no way at all
+    reached = [call for call in calls if call.where.programs]
+    is_known = any(_find_role(call, trained) is Role.FORWARD for call in reached)
+    for call in reached if is_known else calls:
         role = _find_role(call, trained)
         file = program.find_file(call.where.file)
         if role is None or file is None or (id(call.node), role) in seen:
