@@ -94,6 +94,23 @@ class Program:
         families = [{id(node) for _file, node in self.iter_classes(one.name)} for one in (around, owner)]
         return id(owner) in families[0] or id(around) in families[1]
 
+    def iter_makings(self, call: ast.Call) -> Iterator[Tuple[ProgramFile, ast.stmt]]:
+        """Iterate over the statements that make the models which a call may call, or which hold what it calls."""
+        modules = self.facts.list_program_objects(Kind.MODULE)
+        inner = [one for fact in self.facts.calls if fact.node is call for one in fact.receiver]
+        whole: List[ProgramObject] = []
+        while inner:
+            one = inner.pop()
+            holders = [made for made in modules if one in made.parts]
+            inner += holders
+            whole += [] if holders or one in whole else [one]
+        for made in whole:
+            file = None if made.place is None else self.find_file(made.place.file)
+            if file is not None and made.place is not None:
+                node = file.find_call(made.place.line, (made.place.column or 0) - 1)
+                if node is not None:
+                    yield file, file.get_statement(node)
+
     def get_order(self, node: ast.AST) -> int:
         """Return when the walk came to the last call in a statement; 0 for one without."""
         if not self._orders:
