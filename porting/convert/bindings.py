@@ -7,7 +7,7 @@ port takes its place before the first statement that uses it, behind all that as
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Iterator, List, Optional, Sequence, Tuple, Union
 
 from porting.convert.program import Program
@@ -40,12 +40,16 @@ class Binding:
 
 @dataclass(frozen=True)
 class Undecided:
-    """A place that is left as it is: why, and what a person must do."""
+    """A place that is left as it is: why, and what a person must do.
+
+    `part_of` names the module's class where only a part of a module is called, which may be none of the training.
+    """
 
     path: str
     line: int
     reason: str
     help: str
+    part_of: str = ""
 
 
 def find_bindings(program: Program, file: ProgramFile, call: ast.Call) -> List[Union[Binding, Undecided]]:
@@ -238,7 +242,11 @@ def _trace_attribute(
     holder_file = next(one_file for one_file, one in places if one is last)
     holder = holder_file.find_class(last)
     if holder is not None and _is_module(holder):
-        yield _leave(file, use, f"`{ast.unparse(value)}` is a part of the module `{holder.name}`, called by itself")
+        yield replace(
+            _leave(file, use, f"`{ast.unparse(value)}` is a part of the module `{holder.name}`, called by itself"),
+            help=f"let `{holder.name}.forward` do what the loop calls, and call the model",
+            part_of=holder.name,
+        )
         return
     yield Binding(holder_file, text, after=holder_file.find_whole(last))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import sys
 from pathlib import Path
 
 from porting.cli import refuse_usage
@@ -51,7 +52,11 @@ def run(arguments: argparse.Namespace) -> int:
     if fault:
         return refuse_usage("convert", fault)
     require_extra("libcst", extra="fix", message="`convert` edits programs with LibCST, which is not installed")
-    status: int = importlib.import_module("porting.convert.work").convert_project(arguments)
+    outcome = importlib.import_module("porting.convert.work").convert_project(arguments)
+    print(outcome.text)
+    if outcome.note:
+        print(outcome.note, file=sys.stderr)
+    status: int = outcome.status
     return status
 
 

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Callable, Dict, List, Mapping, Optional, Sequence
 
 from porting.convert.bindings import Undecided
+from porting.convert.cuda import free_of_cuda
 from porting.convert.device_option import DeviceOption, add_device_option
 from porting.convert.editing import Edit, EditError, FileEdits
 from porting.convert.minimal import port_models
@@ -77,7 +78,7 @@ def plan_conversion(
     edits = {file.path: FileEdits(file, Path(file.path).read_bytes()) for file in program.files.values()}
     option = add_device_option(program, edits)
     made = Conversion(root, script, arguments, style, option)
-    made.left += STYLES[style](program, option, edits)
+    made.left += [*STYLES[style](program, option, edits), *free_of_cuda(program, option, edits)]
     for path, file in edits.items():
         _finish_file(made, path, file)
     return made

@@ -9,7 +9,7 @@ import ast
 import difflib
 import textwrap
 from dataclasses import dataclass, field
-from typing import Any, Dict, Iterable, List, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 import libcst as cst
 from libcst.metadata import MetadataWrapper, PositionProvider
@@ -43,7 +43,7 @@ class _Changes:
     after: Dict[int, List[str]] = field(default_factory=dict)
     guards: Dict[int, Tuple[int, str, str]] = field(default_factory=dict)
     removed: Dict[int, str] = field(default_factory=dict)
-    expressions: Dict[Span, str] = field(default_factory=dict)
+    expressions: Dict[Span, Tuple[str, Optional[Span]]] = field(default_factory=dict)
     imports: List[str] = field(default_factory=list)
 
 
@@ -78,14 +78,20 @@ class FileEdits:
         self._changes.guards[_first_line(first)] = (_first_line(last), test, instead)
         self._note(first, kind, why)
 
-    def replace(self, expression: ast.expr, code: str, kind: str, why: str) -> None:
-        """Put another expression in the place of one."""
+    def replace(self, expression: ast.expr, code: str, kind: str, why: str, *, part: Optional[ast.expr] = None) -> None:
+        """Put another expression in the place of one.
+
+        In `code` the name WHOLE stands for the expression, and PART for a `part` of it, with their own edits.
+        """
+        inner = None if part is None else self._measure(part)
+        self._changes.expressions[self._measure(expression)] = code, inner
+        self._note(expression, kind, why)
+
+    def _measure(self, expression: ast.expr) -> Span:
         place = self.file.unit.place_of(expression)
         if place.column is None or place.end_line is None or place.end_column is None:
             raise EditError("the expression has no place")
-        span = (place.line, place.column - 1, place.end_line, place.end_column - 1)
-        self._changes.expressions[span] = code
-        self._note(expression, kind, why)
+        return place.line, place.column - 1, place.end_line, place.end_column - 1
 
     def add_import(self, code: str, kind: str = "import", why: str = "") -> None:
         """Add statements behind the imports at the top of the file, once."""
@@ -130,6 +136,7 @@ class _Editor(cst.CSTTransformer):
         self._config = module.config_for_parsing
         self._left = {*changes.before, *changes.after, *changes.guards}
         self._left_spans = set(changes.expressions)
+        self._parts: Dict[Span, Any] = {part: None for _code, part in changes.expressions.values() if part is not None}
 
     def require_all_done(self) -> None:
         """Raise EditError for an edit that had no place."""
@@ -147,8 +154,13 @@ class _Editor(cst.CSTTransformer):
             key = None if span is None else (span.start.line, span.start.column, span.end.line, span.end.column)
             if key in self._left_spans:
                 self._left_spans.discard(key)
-                made = self._parse_expression(self._changes.expressions[key])
-                return made.with_changes(lpar=[*original_node.lpar, *made.lpar], rpar=[*made.rpar, *original_node.rpar])
+                code, part = self._changes.expressions[key]
+                names = {"WHOLE": updated_node, "PART": None if part is None else self._parts[part]}
+                made: Any = self._parse_expression(code).visit(_Names(names))
+                lpar, rpar = [*original_node.lpar, *made.lpar], [*made.rpar, *original_node.rpar]
+                updated_node = made.with_changes(lpar=lpar, rpar=rpar)
+            if key in self._parts:
+                self._parts[key] = updated_node
         return updated_node
 
     def _parse_expression(self, code: str) -> cst.BaseExpression:
@@ -160,9 +172,12 @@ class _Editor(cst.CSTTransformer):
     def _parse(self, code: str) -> List[Any]:
         lines = textwrap.dedent(code).strip("\n").split("\n")
         try:
-            return list(cst.parse_module("\n".join(lines), self._config).body)
+            module = cst.parse_module("\n".join(lines), self._config)
         except cst.ParserSyntaxError as error:
             raise EditError(f"`{code}` is no statement") from error
+        first, *others = module.body
+        # comments before the first statement are the module's
+        return [first.with_changes(leading_lines=[*module.header, *first.leading_lines]), *others]
 
     def _change_block(self, original: Sequence[Any], updated: Sequence[Any]) -> List[Any]:
         changed: List[Any] = []
@@ -179,7 +194,8 @@ class _Editor(cst.CSTTransformer):
                 inner = self._guard(inner, test, instead)
             before = [new for code in self._changes.before.get(line, ()) for new in self._parse(code)]
             if before:
-                before[0] = before[0].with_changes(leading_lines=inner[0].leading_lines)
+                own = before[0].leading_lines
+                before[0] = before[0].with_changes(leading_lines=[*inner[0].leading_lines, *own])
                 inner[0] = inner[0].with_changes(leading_lines=())
             last_line = self._spans[original[end - 1]].start.line
             after = [new for code in self._changes.after.get(last_line, ()) for new in self._parse(code)]
@@ -201,8 +217,27 @@ class _Editor(cst.CSTTransformer):
         return [made]
 
 
+class _Names(cst.CSTTransformer):
+    """Puts expressions in the places of names; one that is more than a name or call gets brackets."""
+
+    def __init__(self, names: Mapping[str, Any]) -> None:
+        super().__init__()
+        self._names = names
+
+    def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> Any:  # noqa: N802 - LibCST's spelling
+        """Exchange a name that stands for an expression."""
+        found = self._names.get(original_node.value)
+        if found is None:
+            return updated_node
+        made = found.deep_clone()
+        is_simple = isinstance(made, (cst.Name, cst.Attribute, cst.Call, cst.Subscript)) or made.lpar
+        return made if is_simple else made.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
+
+
 def _negate(test: str) -> str:
     node = ast.parse(test, mode="eval").body
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        return ast.unparse(node.operand)
     if isinstance(node, (ast.Name, ast.Attribute, ast.Call, ast.Subscript)):
         return f"not {test}"
     if isinstance(node, ast.Compare) and len(node.ops) == 1:

@@ -5,13 +5,15 @@ Three lines for a model: the import, the choice of the device, and `to_ipu(model
 
 from __future__ import annotations
 
-from typing import Dict, List, Set, Tuple, Union
+import ast
+from typing import Dict, List, Optional, Set, Tuple
 
 from porting.convert.bindings import Binding, Undecided, find_bindings
 from porting.convert.device_option import DeviceOption
 from porting.convert.editing import FileEdits
-from porting.convert.program import Program
+from porting.convert.program import Found, Program
 from porting.convert.sites import Role
+from porting.convert.trees import ProgramFile, list_targets
 
 __all__ = ["GUARDED_IMPORT", "port_models"]
 
@@ -23,42 +25,73 @@ except ImportError:  # without ipu-porting the program trains as before
 """
 
 
+_GUARDED_CALLS = """
+try:
+    from porting.integrations import DeviceCalls
+except ImportError:  # without ipu-porting the program trains as before
+    DeviceCalls = None
+"""
+
+
 def port_models(program: Program, option: DeviceOption, edits: Dict[str, FileEdits]) -> List[Undecided]:
-    """Plan the edits that let each model of the program's training run on the device; return what is left."""
+    """Plan the edits that let each model of the program's training run on the device; return what is left.
+
+    A model that has no name of its own in the loop, or whose parts are called one by one, stays the object that it is,
+    and its calls go to the device from where it is made.
+    """
     left: List[Undecided] = []
-    bindings = _choose_bindings(program, left)
-    if not bindings and not left:
-        left.append(
-            Undecided(
-                program.main.path, 1, "no call of a model with gradients was found", "name the script that trains"
-            )
-        )
+    bindings, unnamed = _choose_bindings(program)
     for binding in bindings:
         code = f'if {option.test}:\n    {binding.name} = to_ipu({binding.name}, loop="host")'
-        file = edits[binding.file.path]
         why = "forward and backward pass run on the device; loss and optimizer stay in the loop"
-        if binding.before is not None:
-            file.insert_before(binding.before, code, "port", why)
-        elif binding.after is not None:
-            file.insert_after(binding.after, code, "port", why)
-        file.add_import(GUARDED_IMPORT, why="without ipu-porting the program trains as before")
-        file.add_import("import os", why="the choice of the device is kept in the environment")
+        _insert(edits[binding.file.path], binding, code, GUARDED_IMPORT, why)
+    made: Set[int] = set()
+    for found, undecided in unnamed:
+        places = [_bind_making(file, statement) for file, statement in program.iter_makings(found.call)]
+        named = [one for one in places if one is not None]
+        left += [] if named and len(named) == len(places) else [undecided]
+        for binding in named:
+            if id(binding.after) not in made:
+                made.add(id(binding.after))
+                code = f"if {option.test}:\n    DeviceCalls({binding.name}).install()"
+                why = "calls of the model, and of its parts, run on the device; loss and optimizer stay in the loop"
+                _insert(edits[binding.file.path], binding, code, _GUARDED_CALLS, why)
+    if not bindings and not made and not left:
+        reason = "no call of a model with gradients was found"
+        left.append(Undecided(program.main.path, 1, reason, "name the script that trains"))
     return left
 
 
-def _choose_bindings(program: Program, left: List[Undecided]) -> List[Binding]:
-    """Choose one binding for each name that holds a trained model: the earliest."""
+def _insert(file: FileEdits, binding: Binding, code: str, imported: str, why: str) -> None:
+    if binding.before is not None:
+        file.insert_before(binding.before, code, "port", why)
+    elif binding.after is not None:
+        file.insert_after(binding.after, code, "port", why)
+    file.add_import(imported, why="without ipu-porting the program trains as before")
+    file.add_import("import os", why="the choice of the device is kept in the environment")
+
+
+def _bind_making(file: ProgramFile, statement: ast.stmt) -> Optional[Binding]:
+    """Bind what a statement makes, where it gives it one name."""
+    targets = list_targets(statement) if isinstance(statement, (ast.Assign, ast.AnnAssign)) else []
+    return Binding(file, targets[0], after=statement) if len(targets) == 1 else None
+
+
+def _choose_bindings(program: Program) -> Tuple[List[Binding], List[Tuple[Found, Undecided]]]:
+    """Choose one binding for each name that holds a trained model, the earliest; and list the sites without one."""
     chosen: Dict[Tuple[str, str, int], Binding] = {}
-    known: Set[Union[Binding, Undecided]] = set()
+    undecided: List[Tuple[Found, Undecided]] = []
+    whole: Set[str] = set()
     for found in program.list_sites(Role.FORWARD):
         for one in find_bindings(program, found.file, found.call):
             if isinstance(one, Undecided):
-                if one not in known:
-                    left.append(one)
-                known.add(one)
-            elif one.key not in chosen or _get_line(one) < _get_line(chosen[one.key]):
-                chosen[one.key] = one
-    return list(chosen.values())
+                undecided.append((found, one))
+            else:
+                whole.add(found.site.name.rpartition(".")[2])
+                if one.key not in chosen or _get_line(one) < _get_line(chosen[one.key]):
+                    chosen[one.key] = one
+    # a part that is called beside the whole model, as a decoder that draws samples, is none of its training
+    return list(chosen.values()), [pair for pair in undecided if pair[1].part_of not in whole]
 
 
 def _get_line(binding: Binding) -> int:

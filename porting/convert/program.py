@@ -12,6 +12,7 @@ from typing import Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 from porting.convert.sites import Role, Site
 from porting.convert.trees import Function, ProgramFile
+from porting.diagnostics import ExecutableError
 from porting.source.facts import Call, Facts, Kind, ProgramObject
 from porting.source.project import Project, read_programs
 from porting.source.walk import collect_facts
@@ -93,6 +94,23 @@ class Program:
         families = [{id(node) for _file, node in self.iter_classes(one.name)} for one in (around, owner)]
         return id(owner) in families[0] or id(around) in families[1]
 
+    def iter_makings(self, call: ast.Call) -> Iterator[Tuple[ProgramFile, ast.stmt]]:
+        """Iterate over the statements that make the models which a call may call, or which hold what it calls."""
+        modules = self.facts.list_program_objects(Kind.MODULE)
+        inner = [one for fact in self.facts.calls if fact.node is call for one in fact.receiver]
+        whole: List[ProgramObject] = []
+        while inner:
+            one = inner.pop()
+            holders = [made for made in modules if one in made.parts]
+            inner += holders
+            whole += [] if holders or one in whole else [one]
+        for made in whole:
+            file = None if made.place is None else self.find_file(made.place.file)
+            if file is not None and made.place is not None:
+                node = file.find_call(made.place.line, (made.place.column or 0) - 1)
+                if node is not None:
+                    yield file, file.get_statement(node)
+
     def get_order(self, node: ast.AST) -> int:
         """Return when the walk came to the last call in a statement; 0 for one without."""
         if not self._orders:
@@ -120,14 +138,24 @@ def read_program(root: str, script: str) -> Program:
     for module in project.modules.values():
         if module.units and module.path.endswith(".py"):
             program.files[os.path.realpath(module.path)] = ProgramFile(module.units[0], module.name)
-    program.sites = list(_iter_sites(program))
+    if program.find_file(script) is None:
+        found = next(iter(project.findings), None)
+        raise ExecutableError.of(
+            "E020",
+            message=f"`{script}` could not be read" + (f": {found.message}" if found is not None else ""),
+            place=None if found is None else found.place,
+            help="convert a script that this Python can parse; of a notebook, export the cells first",
+        )
+    program.sites = list(_iter_sites(program, program.facts.calls, _collect_trained(program.facts)))
     return program
 
 
-def _iter_sites(program: Program) -> Iterator[Found]:
-    trained = _collect_trained(program.facts)
+def _iter_sites(program: Program, calls: Sequence[Call], trained: Sequence[ProgramObject]) -> Iterator[Found]:
     seen = set()
-    for call in program.facts.calls:
+    # what no program comes to is not its training, unless the walk has found no way at all
+    reached = [call for call in calls if call.where.programs]
+    is_known = any(_find_role(call, trained) is Role.FORWARD for call in reached)
+    for call in reached if is_known else calls:
         role = _find_role(call, trained)
         file = program.find_file(call.where.file)
         if role is None or file is None or (id(call.node), role) in seen:

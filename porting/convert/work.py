@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Callable, Optional, Sequence, Tuple
 
@@ -17,32 +18,44 @@ from porting.convert.report import describe_conversion, write_report
 from porting.convert.sites import Site
 from porting.convert.targets import Target, find_target
 from porting.convert.writing import link_tree, write_project
+from porting.diagnostics import say_number
 from porting.support.progress import show_progress
 
-__all__ = ["convert_project"]
+__all__ = ["Outcome", "convert_project"]
 
 _DRY_STEPS = 2
 _DRY_SECONDS = 120.0
 Tell = Callable[[str], None]
 
 
-def convert_project(arguments: argparse.Namespace) -> int:
-    """Convert the project of the command line, print the report, and return the exit status."""
+@dataclass(frozen=True)
+class Outcome:
+    """What a conversion came to: its report, a note on what was written, and the exit status."""
+
+    text: str
+    note: str
+    status: int
+
+
+def convert_project(arguments: argparse.Namespace) -> Outcome:
+    """Convert the project of the command line, and write it if that is asked for and proven."""
     target = find_target(arguments.path, arguments.command)
     with show_progress(sys.stderr) as tell:
         made, proof = _convert(target, arguments, tell)
-    if arguments.format == "json":
-        print(json.dumps(describe_conversion(made, proof), indent=2))
-    else:
-        print(write_report(made, proof, shows_diff=arguments.diff))
+    as_json = arguments.format == "json"
+    plain = describe_conversion(made, proof)
+    text = json.dumps(plain, indent=2) if as_json else write_report(made, proof, shows_diff=arguments.diff)
     is_proven = proof is not None and proof.is_proven
-    if arguments.write and made.changed:
-        if not is_proven and not arguments.unproven:
-            print("nothing is written: not all columns passed; --unproven writes all the same", file=sys.stderr)
-            return EXIT_FAILED
-        written = write_project(target.root, made.changed, out=arguments.out)
-        print(f"written: {written}", file=sys.stderr)
-    return EXIT_DONE if made.is_whole and (is_proven or arguments.plan or not made.changed) else EXIT_FAILED
+    is_fine = made.is_whole and (is_proven or arguments.plan or not made.changed)
+    status = EXIT_DONE if is_fine else EXIT_FAILED
+    if not arguments.write or not made.changed:
+        return Outcome(text, "", status)
+    if not is_proven and not arguments.unproven:
+        note = "nothing is written: not all columns passed; --unproven writes all the same"
+        return Outcome(text, note, EXIT_FAILED)
+    write_project(target.root, made.changed, out=arguments.out)
+    place = target.root if arguments.out is None else arguments.out
+    return Outcome(text, f"written: {say_number(len(made.changed), 'file')} in {place}", status)
 
 
 def _convert(target: Target, arguments: argparse.Namespace, tell: Tell) -> Tuple[Conversion, Optional[Proof]]:

@@ -1,0 +1,131 @@
+"""Let a program that was written for GPUs run without one, and leave to the port what GPUs needed wrappers for.
+
+What is guarded already stays as it is; on a machine with a GPU nothing changes.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import Dict, Iterator, List
+
+from porting.convert.bindings import Undecided
+from porting.convert.device_option import DeviceOption
+from porting.convert.editing import FileEdits
+from porting.convert.program import Program
+from porting.convert.trees import ProgramFile
+
+__all__ = ["free_of_cuda"]
+
+_HAS_GPU = "torch.cuda.is_available()"
+_DEVICE = re.compile(r"cuda(:\d+)?$")
+_WRAPPERS = ("DataParallel", "DistributedDataParallel", "DDP", "compile")
+_STATEMENTS = ("set_device", "synchronize", "reset_peak_memory_stats", "reset_max_memory_allocated", "ipc_collect")
+_TENSORS = re.compile(r"torch\.cuda\.(\w+Tensor)$")
+_WHY_HOST = "without a GPU it stays on the host"
+_ONE_PROCESS = """
+if {test}:  # one process, unless a launcher has said otherwise
+    os.environ.setdefault("RANK", "0")
+    os.environ.setdefault("WORLD_SIZE", "1")
+    os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
+    os.environ.setdefault("MASTER_PORT", "29500")
+"""
+
+
+def free_of_cuda(program: Program, option: DeviceOption, edits: Dict[str, FileEdits]) -> List[Undecided]:
+    """Plan the edits of all that only a GPU can do and nothing guards; return what is left."""
+    left: List[Undecided] = []
+    for path, file_edits in edits.items():
+        file = program.find_file(path)
+        if file is None or "torch" not in file.unit.text:
+            continue
+        for node in ast.walk(file.tree):
+            if isinstance(node, ast.Call):
+                _change_call(file, node, option, file_edits)
+            elif isinstance(node, ast.Constant) and _is_device(file, node):
+                if not _is_guarded(file, node):
+                    _require_torch(file_edits)
+                    file_edits.replace(node, f'WHOLE if {_HAS_GPU} else "cpu"', "cuda", _WHY_HOST)
+            elif isinstance(node, ast.Attribute) and not _is_guarded(file, node):
+                _change_type(node, file_edits)
+    return left
+
+
+def _change_call(file: ProgramFile, call: ast.Call, option: DeviceOption, edits: FileEdits) -> None:
+    name = ast.unparse(call.func)
+    last = name.rpartition(".")[2]
+    statement = file.get_statement(call)
+    if last in _WRAPPERS and _is_wrapper(file, call, name):
+        edits.add_import("import os", why="the choice of the device is kept in the environment")
+        why = "a port needs none"
+        edits.replace(call, f"PART if {option.test} else WHOLE", "wrapper", why, part=call.args[0])
+    elif last == "init_process_group":
+        edits.add_import("import os", why="the choice of the device is kept in the environment")
+        edits.insert_before(statement, _ONE_PROCESS.format(test=option.test), "process", "a port has replicas instead")
+        for node in [*call.args[:1], *(one.value for one in call.keywords if one.arg == "backend")]:
+            if isinstance(node, ast.Constant) and node.value == "nccl":
+                edits.replace(node, f'"nccl" if {_HAS_GPU} else "gloo"', "process", "NCCL is for GPUs alone")
+    elif _is_guarded(file, call):
+        return
+    elif last == "cuda" and isinstance(call.func, ast.Attribute) and not name.startswith("torch.cuda."):
+        _require_torch(edits)
+        where = call.args[0] if call.args else next((one.value for one in call.keywords if one.arg == "device"), None)
+        gpu = '"cuda"' if where is None else f"{file.text_of(where)}"
+        code = f'PART.to({gpu} if {_HAS_GPU} else "cpu")'
+        edits.replace(call, code, "cuda", _WHY_HOST, part=call.func.value)
+    elif name.startswith("torch.cuda.") and last in _STATEMENTS and isinstance(statement, ast.Expr):
+        edits.guard(statement, statement, f"not {_HAS_GPU}", "", "cuda", "it is for a GPU alone")
+
+
+def _is_wrapper(file: ProgramFile, call: ast.Call, name: str) -> bool:
+    """Tell whether a call wraps a model; `re.compile` and the like do not."""
+    if not call.args or isinstance(call.args[0], ast.Starred):
+        return False
+    return name != "compile" and not name.endswith(".compile") or name == "torch.compile"
+
+
+def _change_type(node: ast.Attribute, edits: FileEdits) -> None:
+    found = _TENSORS.match(ast.unparse(node))
+    if found is not None:
+        edits.replace(node, f"(torch.cuda.{found[1]} if {_HAS_GPU} else torch.{found[1]})", "cuda", _WHY_HOST)
+
+
+def _is_device(file: ProgramFile, node: ast.Constant) -> bool:
+    """Tell whether a text is the name of a GPU that a tensor or module is moved to."""
+    if not isinstance(node.value, str) or not _DEVICE.match(node.value):
+        return False
+    above = next(file.iter_above(node))
+    if isinstance(above, ast.keyword):
+        return above.arg in ("device", "map_location")
+    if isinstance(above, ast.Call):
+        return ast.unparse(above.func).rpartition(".")[2] in ("to", "device") and above.args[:1] == [node]
+    return isinstance(above, ast.Assign) and all("device" in ast.unparse(one).lower() for one in above.targets)
+
+
+def _is_guarded(file: ProgramFile, node: ast.AST) -> bool:
+    """Tell whether a test of a GPU, or of an option for one, stands around a node."""
+    inner = node
+    for above in file.iter_above(node):
+        if isinstance(above, (ast.If, ast.IfExp, ast.While)) and inner is not above.test:
+            test = ast.unparse(above.test).lower()
+            if any(word in test for word in ("cuda", "gpu", "device", "is_available")):
+                return True
+        if isinstance(above, ast.keyword) and above.arg == "type" or isinstance(above, (ast.Compare, ast.BoolOp)):
+            return True
+        if isinstance(above, ast.Call) and "add_argument" in ast.unparse(above.func):
+            return True
+        inner = above
+    return any("is_available" in text for text in _iter_tests_before(file, node))
+
+
+def _iter_tests_before(file: ProgramFile, node: ast.AST) -> Iterator[str]:
+    """Iterate over the tests of the function around a node that end it: `if not torch.cuda.is_available(): return`."""
+    function = file.find_function(node)
+    for one in [] if function is None else function.body:
+        if isinstance(one, ast.If) and one.lineno < getattr(node, "lineno", 0):
+            if isinstance(one.body[-1], (ast.Return, ast.Raise)):
+                yield ast.unparse(one.test)
+
+
+def _require_torch(edits: FileEdits) -> None:
+    edits.add_import("import torch", why="whether there is a GPU is asked for")
