@@ -346,4 +346,4 @@ def main() -> None:
     enter_folder(folder / "0")
     witness.install()
     error, place = run_script(script, arguments, seed=0)
-    leave(f"{error} (in {place})" if place else error)
+    leave(f"{error} (in {replace(place, file=os.path.realpath(place.file))})" if place else error)
