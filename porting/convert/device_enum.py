@@ -54,10 +54,11 @@ class DeviceEnum:
             for flag in flags:
                 if str(flag).lstrip("-").replace("-", "_") == path[-1]:
                     words = {device: (str(flag), name) for device, name in names.items()}
-                    return DeviceOption(str(flag), test, words)
+                    return DeviceOption(str(flag), test, device="", words=words)
         if len(path) > 1 and any(tell in program.main.unit.text for tell in _TELLS):
             key = ".".join(path[1:])
-            return DeviceOption(key, test, {device: (f"{key}={name}",) for device, name in names.items()})
+            words = {device: (f"{key}={name}",) for device, name in names.items()}
+            return DeviceOption(key, test, device="", words=words)
         return None
 
     def add_member(self, edits: FileEdits) -> None:

@@ -1,7 +1,7 @@
 """Give a program the choice of its device: `--device ipu|sim|cpu|cuda`, by the options that it has or beside them.
 
-The choice reaches the files of the program by the environment variable PORTING_DEVICE, which `to_ipu` reads as well:
-so that workers and launched processes have it, too, and no function gets another parameter.
+The choice reaches the files of the program by an environment variable, so that workers and launched processes have it,
+too, and no function gets another parameter.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from porting.source.facts import Call
 __all__ = ["DeviceOption", "add_device_option"]
 
 CHOICES = ("ipu", "sim", "cpu", "cuda")
-_IS_PORT = 'os.environ.get("PORTING_DEVICE") in ("ipu", "sim")'
+_VARIABLE = "PORT_DEVICE"
 _HELP = "ipu or sim (the simulator of an IPU) train a port; cpu or cuda train as before"
 _KEPT = "the choice of the device is kept where all files find it"
 _OWN_PARSER = """
@@ -31,10 +31,11 @@ _device, sys.argv[1:] = _device_parser.parse_known_args()
 
 @dataclass(frozen=True)
 class DeviceOption:
-    """How the device is chosen: the command line's words for a port, and the test that tells one in a file."""
+    """How the device is chosen: the command line's words, the test that a file makes for a port, and its device."""
 
     flag: str = "--device"
-    test: str = _IS_PORT
+    test: str = f'"{_VARIABLE}" in os.environ'
+    device: str = f'os.environ["{_VARIABLE}"]'
     words: Mapping[str, Tuple[str, ...]] = field(default_factory=dict)
     """The words for each device where a project has its own."""
 
@@ -92,13 +93,12 @@ def add_device_option(program: Program, edits: Dict[str, FileEdits]) -> DeviceOp
 def _make_choice(value: str, *, sets_host: bool) -> str:
     """Write what a choice comes to: a port takes tensors of the host, and GPUs are hidden from the program."""
     lines = [
-        f'if {value} in ("ipu", "sim", "cpu"):',
-        f'    os.environ["PORTING_DEVICE"] = {value} if {value} != "cpu" else ""',
+        f'if {value} in ("ipu", "sim"):',
+        f'    os.environ["{_VARIABLE}"] = {value}',
+        *([f'    {value} = "cpu"  # where the tensors are that a port takes'] if sets_host else []),
+        f'if {value} == "cpu" or "{_VARIABLE}" in os.environ:',
         '    os.environ["CUDA_VISIBLE_DEVICES"] = ""',
     ]
-    if sets_host:
-        lines[1:1] = []
-        lines.append(f'    {value} = "cpu"  # where the tensors are that a port takes')
     return "\n".join(lines)
 
 

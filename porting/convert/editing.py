@@ -19,6 +19,8 @@ from porting.convert.trees import ProgramFile
 __all__ = ["Edit", "EditError", "FileEdits"]
 
 Span = Tuple[int, int, int, int]
+Key = Tuple[int, int]
+"""The line and column, in characters, where a statement begins."""
 
 
 class EditError(Exception):
@@ -39,10 +41,9 @@ class Edit:
 class _Changes:
     """What becomes of statements and expressions, by where they stand in the original."""
 
-    before: Dict[int, List[str]] = field(default_factory=dict)
-    after: Dict[int, List[str]] = field(default_factory=dict)
-    guards: Dict[int, Tuple[int, str, str]] = field(default_factory=dict)
-    removed: Dict[int, str] = field(default_factory=dict)
+    before: Dict[Key, List[str]] = field(default_factory=dict)
+    after: Dict[Key, List[str]] = field(default_factory=dict)
+    guards: Dict[Key, Tuple[Key, str, str]] = field(default_factory=dict)
     expressions: Dict[Span, Tuple[str, Optional[Span]]] = field(default_factory=dict)
     imports: List[str] = field(default_factory=list)
 
@@ -62,12 +63,12 @@ class FileEdits:
 
     def insert_before(self, statement: ast.stmt, code: str, kind: str, why: str) -> None:
         """Insert statements before one, in its block."""
-        self._changes.before.setdefault(_first_line(statement), []).append(code)
+        self._changes.before.setdefault(self._find_key(statement), []).append(code)
         self._note(statement, kind, why)
 
     def insert_after(self, statement: ast.stmt, code: str, kind: str, why: str) -> None:
         """Insert statements after one, in its block."""
-        self._changes.after.setdefault(_first_line(statement), []).append(code)
+        self._changes.after.setdefault(self._find_key(statement), []).append(code)
         self._note(statement, kind, why)
 
     def guard(self, first: ast.stmt, last: ast.stmt, test: str, instead: str, kind: str, why: str) -> None:
@@ -75,7 +76,7 @@ class FileEdits:
 
         With nothing `instead` they run where `test` does not hold.
         """
-        self._changes.guards[_first_line(first)] = (_first_line(last), test, instead)
+        self._changes.guards[self._find_key(first)] = (self._find_key(last), test, instead)
         self._note(first, kind, why)
 
     def replace(self, expression: ast.expr, code: str, kind: str, why: str, *, part: Optional[ast.expr] = None) -> None:
@@ -86,6 +87,12 @@ class FileEdits:
         inner = None if part is None else self._measure(part)
         self._changes.expressions[self._measure(expression)] = code, inner
         self._note(expression, kind, why)
+
+    def _find_key(self, statement: ast.stmt) -> Key:
+        """Find where LibCST says that a statement begins: at its first decorator, if it has one."""
+        decorators = getattr(statement, "decorator_list", [])
+        place = self.file.unit.place_of(decorators[0] if decorators else statement)
+        return place.line, (place.column or 1) - (2 if decorators else 1)
 
     def _measure(self, expression: ast.expr) -> Span:
         place = self.file.unit.place_of(expression)
@@ -120,12 +127,6 @@ class FileEdits:
         return "".join(difflib.unified_diff(texts[0], texts[1], name, name))
 
 
-def _first_line(statement: ast.stmt) -> int:
-    """Return the line that LibCST gives a statement: that of its first decorator, if it has one."""
-    decorators = getattr(statement, "decorator_list", [])
-    return min([statement.lineno, *(one.lineno for one in decorators)])
-
-
 class _Editor(cst.CSTTransformer):
     """Carries changes out: expressions by their spans, statements block by block."""
 
@@ -140,7 +141,7 @@ class _Editor(cst.CSTTransformer):
 
     def require_all_done(self) -> None:
         """Raise EditError for an edit that had no place."""
-        lines = sorted({*self._left, *(span[0] for span in self._left_spans)})
+        lines = sorted({*(key[0] for key in self._left), *(span[0] for span in self._left_spans)})
         if lines:
             raise EditError(f"line {lines[0]} stands where nothing can be inserted")
 
@@ -179,16 +180,20 @@ class _Editor(cst.CSTTransformer):
         # comments before the first statement are the module's
         return [first.with_changes(leading_lines=[*module.header, *first.leading_lines]), *others]
 
+    def _begin(self, statement: cst.CSTNode) -> Key:
+        start = self._spans[statement].start
+        return start.line, start.column
+
     def _change_block(self, original: Sequence[Any], updated: Sequence[Any]) -> List[Any]:
         changed: List[Any] = []
         number = 0
         while number < len(updated):
-            line = self._spans[original[number]].start.line
+            line = self._begin(original[number])
             end = number + 1
             inner = [updated[number]]
             if line in self._changes.guards:
                 last, test, instead = self._changes.guards[line]
-                while end < len(updated) and self._spans[original[end]].start.line <= last:
+                while end < len(updated) and self._begin(original[end]) <= last:
                     inner.append(updated[end])
                     end += 1
                 inner = self._guard(inner, test, instead)
@@ -197,9 +202,9 @@ class _Editor(cst.CSTTransformer):
                 own = before[0].leading_lines
                 before[0] = before[0].with_changes(leading_lines=[*inner[0].leading_lines, *own])
                 inner[0] = inner[0].with_changes(leading_lines=())
-            last_line = self._spans[original[end - 1]].start.line
+            last_line = self._begin(original[end - 1])
             after = [new for code in self._changes.after.get(last_line, ()) for new in self._parse(code)]
-            self._left -= {self._spans[one].start.line for one in original[number:end]}
+            self._left -= {self._begin(one) for one in original[number:end]}
             changed += [*before, *inner, *after]
             number = end
         return changed
@@ -230,7 +235,7 @@ class _Names(cst.CSTTransformer):
         if found is None:
             return updated_node
         made = found.deep_clone()
-        is_simple = isinstance(made, (cst.Name, cst.Attribute, cst.Call, cst.Subscript)) or made.lpar
+        is_simple = isinstance(made, (cst.Name, cst.Attribute, cst.Call, cst.Subscript, cst.SimpleString)) or made.lpar
         return made if is_simple else made.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
 
 

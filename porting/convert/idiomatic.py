@@ -169,6 +169,7 @@ class _Writer:
         if self._may_change_shapes():
             imports.add("PortOptions")
             keywords["options"] = f"PortOptions(max_executables={_MOST_SHAPES})"
+        keywords.update(self._name_device())
         given = [place.model, loss.argument, *(f"{name}={value}" for name, value in keywords.items())]
         port = f"{place.model} = to_ipu({', '.join(one for one in given if one)})"
         lines = [*loss.definition.split("\n"), port] if loss.definition else [port]
@@ -190,8 +191,13 @@ class _Writer:
         if isinstance(above, ast.If) and not above.orelse and place.file.list_blocks(above):
             self._imports[place.file.path].add("PortedModel")
             test = f"{self._option.test} and not isinstance({place.model}, PortedModel)"
-            code = f"if {test}:\n    {place.model} = to_ipu({place.model})"
+            given = [place.model, *(f"{name}={value}" for name, value in self._name_device().items())]
+            code = f"if {test}:\n    {place.model} = to_ipu({', '.join(given)})"
             self._edits[place.file.path].insert_after(above, code, "port", "without an optimizer it infers")
+
+    def _name_device(self) -> Dict[str, str]:
+        """Name the device where the program's option tells an IPU from its simulator."""
+        return {"device": self._option.device} if self._option.device else {}
 
     def _may_change_shapes(self) -> bool:
         """Tell whether batches may be of several sizes: a loader yields a smaller one at the end of an epoch."""

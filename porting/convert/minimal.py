@@ -42,7 +42,7 @@ def port_models(program: Program, option: DeviceOption, edits: Dict[str, FileEdi
     left: List[Undecided] = []
     bindings, unnamed = _choose_bindings(program)
     for binding in bindings:
-        code = f'if {option.test}:\n    {binding.name} = to_ipu({binding.name}, loop="host")'
+        code = f'if {option.test}:\n    {binding.name} = to_ipu({binding.name}, loop="host", device={option.device})'
         why = "forward and backward pass run on the device; loss and optimizer stay in the loop"
         _insert(edits[binding.file.path], binding, code, GUARDED_IMPORT, why)
     made: Set[int] = set()
@@ -53,7 +53,7 @@ def port_models(program: Program, option: DeviceOption, edits: Dict[str, FileEdi
         for binding in named:
             if id(binding.after) not in made:
                 made.add(id(binding.after))
-                code = f"if {option.test}:\n    DeviceCalls({binding.name}).install()"
+                code = f"if {option.test}:\n    DeviceCalls({binding.name}, device={option.device}).install()"
                 why = "calls of the model, and of its parts, run on the device; loss and optimizer stay in the loop"
                 _insert(edits[binding.file.path], binding, code, _GUARDED_CALLS, why)
     if not bindings and not made and not left:

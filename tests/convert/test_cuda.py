@@ -1,0 +1,49 @@
+"""A program for GPUs runs without one after its conversion, and what it guards itself stays as it is."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.convert.conversions import LOOP, convert_text
+
+_ON_GPU = 'if torch.cuda.is_available() else "cpu"'
+
+
+@pytest.mark.parametrize(
+    ("written", "becomes"),
+    [
+        ("net = nn.Linear(4, 2).cuda()", f'net = nn.Linear(4, 2).to("cuda" {_ON_GPU})'),
+        ("device = 'cuda:0'", f"device = 'cuda:0' {_ON_GPU}"),
+        ("device = torch.device('cuda')", f"device = torch.device('cuda' {_ON_GPU})"),
+        ("z = torch.randn(2).to('cuda').cuda()", None),
+        ("torch.cuda.synchronize()", "if torch.cuda.is_available():\n    torch.cuda.synchronize()"),
+        (
+            "kind = torch.cuda.FloatTensor",
+            "kind = (torch.cuda.FloatTensor if torch.cuda.is_available() else torch.FloatTensor)",
+        ),
+    ],
+)
+def test_what_only_a_gpu_can_do_is_asked_for_a_gpu_first(tmp_path, written, becomes):
+    text, _made = convert_text(tmp_path, LOOP + written + "\n")
+    assert becomes is None or becomes in text
+    assert f"\n{written}\n" not in text
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "if torch.cuda.is_available():\n    z = torch.randn(2).cuda()",
+        "use_gpu = False\nif use_gpu:\n    z = torch.randn(2).to('cuda')",
+        "device = 'cuda' if torch.cuda.is_available() else 'cpu'",
+        "name = 'cuda' == 'cpu'",
+    ],
+)
+def test_what_the_program_guards_itself_stays(tmp_path, written):
+    text, _made = convert_text(tmp_path, LOOP + written + "\n")
+    assert written in text
+
+
+def test_a_port_needs_no_wrapper(tmp_path):
+    wrapped = LOOP.replace("optimizer =", "model = nn.DataParallel(model)\noptimizer =", 1)
+    text, _made = convert_text(tmp_path, wrapped)
+    assert 'model = model if "PORT_DEVICE" in os.environ else nn.DataParallel(model)' in text
