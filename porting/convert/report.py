@@ -59,7 +59,7 @@ def describe_conversion(made: Conversion, proof: Optional[Proof]) -> Dict[str, A
         "commands": {
             "prove": f'porting convert {os.path.relpath(made.root)} --run "{made.command}"',
             "write": f'porting convert {os.path.relpath(made.root)} --run "{made.command}" --write',
-            "train": made.launches["on a laptop"],
+            "train": next(iter(made.launches.values())),
         },
     }
 
