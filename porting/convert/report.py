@@ -31,7 +31,7 @@ def write_report(made: Conversion, proof: Optional[Proof], *, shows_diff: bool =
     if made.left:
         lines += ["", f"left to you: {say_number(len(made.left), 'place')}"]
         lines += [line for one in made.left for line in _describe_left(one, made)]
-    lines += ["", *([str(proof)] if proof is not None else _list_unrun())]
+    lines += ["", *([str(proof)] if proof is not None else _list_unrun(made))]
     if proof is not None and "CONVERTED" in str(proof):
         lines.append("  CONVERTED is the folder of `--write --out CONVERTED`")
     lines += ["", *_list_launches(made)] if made.changed else []
@@ -81,8 +81,9 @@ def _describe_left(one: Undecided, made: Conversion) -> List[str]:
     ]
 
 
-def _list_unrun() -> Sequence[str]:
-    return align_columns([(name, "not run", "no command was given: --run 'train.py ...'") for name in _COLUMNS])
+def _list_unrun(made: Conversion) -> Sequence[str]:
+    reason = "no command was given: --run 'train.py ...'" if made.changed else "there is nothing to prove"
+    return align_columns([(name, "not run", reason) for name in _COLUMNS])
 
 
 def _list_launches(made: Conversion) -> List[str]:

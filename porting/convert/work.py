@@ -88,7 +88,7 @@ def _convert(target: Target, arguments: argparse.Namespace, tell: Tell) -> Tuple
     for style in styles:
         tell(f"planning, style {style}")
         made = plan_conversion(str(target.root), target.script, target.arguments, style=style, sites=sites)
-        made.notes = notes
+        made.notes += notes
         is_last = style == styles[-1]
         if made.left and not is_last:
             one = made.left[0]
