@@ -16,7 +16,7 @@ from torch import nn
 
 from porting.api.ported_model import PortedModel
 from porting.diagnostics import is_user_file
-from porting.executables.machine import describe_processor, list_versions
+from porting.executables.machine import collect_versions, describe_processor
 from porting.options import PortOptions
 from porting.support.process import usable_cores
 
@@ -52,7 +52,7 @@ def describe_surroundings(
     >>> describe_surroundings(seeds={"torch": 3})["seeds"]
     {'torch': 3}
     """
-    versions = {**list_versions(), "python": platform.python_version(), "poptorch": _find_version("poptorch")}
+    versions = {**collect_versions(), "python": platform.python_version(), "poptorch": _find_version("poptorch")}
     return {
         "versions": {name: version for name, version in versions.items() if version},
         "device": {} if ported is None else _prove_device(ported),
