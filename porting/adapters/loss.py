@@ -1,4 +1,7 @@
-"""`LossInForward`: a model whose `forward` computes its loss too, as a device that compiles whole steps needs."""
+"""Define `LossInForward`, a model whose `forward` computes its loss too, since a device compiles whole steps.
+
+`to_ipu` wraps each model in it.
+"""
 
 from __future__ import annotations
 
@@ -313,8 +316,7 @@ def _demote_metrics(loss: torch.Tensor, metrics: Mapping[str, Any]) -> torch.Ten
 
 
 def _mark_loss(setup: _LossSetup, loss: torch.Tensor) -> torch.Tensor:
-    # while a device traces, `requires_grad` of intermediate tensors says nothing; there the backend finds a detached
-    # loss
+    # `requires_grad` of a tensor that a device traces says nothing; there the backend finds a detached loss
     is_detached = not loss.requires_grad and torch.is_grad_enabled() and not setup.is_on_device()
     if setup.is_for_training and is_detached and any(weight.requires_grad for weight in setup.model.parameters()):
         names = ", ".join(name_function(term.function) for term in (setup.terms or {}).values())

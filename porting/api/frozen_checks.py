@@ -1,4 +1,7 @@
-"""Find what Python decides in `forward`, since it is compiled in, by a second capture; C020 for what changes later."""
+"""Find by a second capture what Python decides in `forward`, and word the finding C020 for what changes later.
+
+Runners and preflights use it.
+"""
 
 from __future__ import annotations
 

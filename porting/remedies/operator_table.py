@@ -1,4 +1,7 @@
-"""The table of operators that are computed by others: those of this package, and a program's own (`porting.op`)."""
+"""List the operators that are computed by others: those of this package, and a program's own (`porting.op`).
+
+`Remedies` asks their substitutes while a model is traced.
+"""
 
 from __future__ import annotations
 
