@@ -17,7 +17,7 @@ from porting.analysis.half_precision import LARGEST_HALF, SMALLEST_HALF, Measure
 from porting.model_copies import copy_together
 from porting.structure import Structure, flatten_tensors
 
-from .loss import LossInForward
+from .loss import NO_BACKEND, LossInForward
 from .precision import cast_floats
 
 __all__ = ["RangeWatch", "measure_step", "watch_ranges"]
@@ -97,7 +97,7 @@ def measure_step(model: nn.Module, loss: object, arguments: _Arguments) -> Optio
         return None
     own = copy_together(model, loss)
     # float32 whatever the user's weights are in: what float16 has lost cannot be measured any more
-    forward = LossInForward(own[0].float(), own[1], backend=_Nothing)
+    forward = LossInForward(own[0].float(), own[1], backend=NO_BACKEND)
     args, kwargs = cast_floats(arguments, torch.float32)
     with watch_ranges(own[0]) as watch, torch.enable_grad(), torch.inference_mode(False):
         results = flatten_tensors(forward(*args, **kwargs))
@@ -107,18 +107,6 @@ def measure_step(model: nn.Module, loss: object, arguments: _Arguments) -> Optio
         named = own[0].named_parameters()
         watch.take_gradients({name: parameter.grad for name, parameter in named if parameter.grad is not None})
     return watch.summarise()
-
-
-class _Nothing:
-    """What `LossInForward` asks of a backend, for a run without one."""
-
-    @staticmethod
-    def identity_loss(loss: torch.Tensor, reduction: str) -> torch.Tensor:
-        return getattr(loss, reduction)() if reduction in ("sum", "mean") else loss
-
-    @staticmethod
-    def isRunningOnIpu() -> bool:  # noqa: N802 - the vendor's spelling
-        return False
 
 
 def _make_hook(values: _Magnitudes, gradients: _Magnitudes) -> Any:
@@ -139,7 +127,6 @@ def _summarise_magnitudes(name: str, values: _Magnitudes, gradients: _Magnitudes
         largest_gradient=gradients.largest,
         smallest_gradient=0.0 if math.isinf(gradients.smallest) else gradients.smallest,
         lost_gradients=gradients.num_lost / max(gradients.num_elements, 1),
-        smallest_value=0.0 if math.isinf(values.smallest) else values.smallest,
         lost_values=values.num_lost / max(values.num_elements, 1),
         overflowing_values=values.num_high / max(values.num_elements, 1),
         overflowing_gradients=gradients.num_high / max(gradients.num_elements, 1),

@@ -295,6 +295,10 @@ def _compute_ctc_loss(func: Callable[..., Any], rows: MaskedRows, args: Args, kw
 _get_item = torch.Tensor.__getitem__
 
 
+def _read_item(x: torch.Tensor, index: object) -> Any:
+    return read_rows(_get_item, x, index)
+
+
 def _read_selected(x: torch.Tensor, mask: torch.Tensor) -> Any:
     return read_rows(torch.masked_select, x, mask) if mask.shape == x.shape else Fallback
 
@@ -303,7 +307,7 @@ def _read_selected(x: torch.Tensor, mask: torch.Tensor) -> Any:
 _ITEMS: Any = torch.Tensor.__getitem__ if read_version(torch.__version__) >= (2, 1) else "torch:Tensor.__getitem__"
 
 SUBSTITUTES = (
-    OperatorSubstitute("torch.Tensor.__getitem__", _ITEMS, functools.partial(read_rows, _get_item)),
+    OperatorSubstitute("torch.Tensor.__getitem__", _ITEMS, _read_item),
     OperatorSubstitute("torch.masked_select", torch.masked_select, _read_selected),
     OperatorSubstitute("torch.masked_select", torch.Tensor.masked_select, _read_selected),
 )

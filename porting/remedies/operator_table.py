@@ -18,19 +18,9 @@ __all__ = ["list_substitutes", "load_built_in", "name_target", "op", "order_subs
 
 # Modules with built-in substitutes, which say of themselves in `SUBSTITUTES` what they have.
 _BUILT_IN = (
-    "recurrent",
-    "triangles",
-    "elementwise",
-    "rearranged",
-    "padded",
-    "sampled",
-    "accumulated",
-    "averaged",
-    "distances",
-    "counted",
-    "quantiles",
-    "masked_rows",
-)
+    "recurrent triangles elementwise rearranged padded sampled accumulated averaged distances counted quantiles "
+    "masked_rows"
+).split()
 
 _registered: Dict[Any, List[OperatorSubstitute]] = {}
 

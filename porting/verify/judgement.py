@@ -1,4 +1,7 @@
-"""The record of a port against that of plain PyTorch, quantity by quantity, each with its noise band."""
+"""Judge the record of a port by that of plain PyTorch, quantity by quantity, each with its noise band.
+
+Proofs, comparisons with a given tolerance and rechecks use it.
+"""
 
 from __future__ import annotations
 

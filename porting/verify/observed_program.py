@@ -1,4 +1,4 @@
-"""A training program that is run as it is and observed from outside: what each of its optimizers does, step by step.
+"""Run a training program as it is, and observe from outside what each of its optimizers does, step by step.
 
 `main` runs a script in the place of Python, with notes taken around functions of torch and of PopTorch, and leaves an
 `Observation`. Nothing of the script changes but where its models draw random numbers: from a stream of their own, so

@@ -1,4 +1,7 @@
-"""The settings of optimizers, parameter by parameter: compared as settings, because rounding can hide what they do."""
+"""Compare the settings of optimizers, parameter by parameter, because rounding can hide what they do.
+
+Records keep them, and the location of a fault names those that differ.
+"""
 
 from __future__ import annotations
 
@@ -25,19 +28,7 @@ Settings = Dict[str, Dict[str, Any]]
 """The settings that each parameter is trained with, by its name and theirs."""
 
 # what moves a weight; others choose between implementations
-_NAMES = (
-    "lr",
-    "weight_decay",
-    "momentum",
-    "dampening",
-    "nesterov",
-    "betas",
-    "eps",
-    "alpha",
-    "centered",
-    "amsgrad",
-    "maximize",
-)
+_NAMES = "lr weight_decay momentum dampening nesterov betas eps alpha centered amsgrad maximize".split()
 # a device holds them in float32
 _RELATIVE = 1e-6
 _CLASS, _CLIPPING = "class", "max_grad_norm"

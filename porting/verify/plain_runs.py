@@ -1,7 +1,7 @@
-"""Runs of plain PyTorch for a proof: as it is, rounded otherwise in several ways, and in double precision.
+"""Run plain PyTorch for a proof: as it is, rounded otherwise in several ways, and in double precision.
 
-Each works on a copy of the user's model, optimizer and schedule. Nothing of the user's changes, and the random streams
-and the number of threads are as before afterwards.
+Each run works on a copy of the user's model, optimizer and schedule. Nothing of the user's changes, and the random
+streams and the number of threads are as before afterwards.
 """
 
 from __future__ import annotations

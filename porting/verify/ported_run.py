@@ -1,4 +1,7 @@
-"""The run of a port for a proof: losses, learning rates as the device had them, and sketches of all that it keeps."""
+"""Run a port for a proof: record losses, learning rates as the device had them, and sketches of all that it keeps.
+
+`verify` and `compare_training` use it.
+"""
 
 from __future__ import annotations
 

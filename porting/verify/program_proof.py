@@ -1,4 +1,7 @@
-"""Proof that a ported program trains as a plain one: both are run as they are, each in a process of its own."""
+"""Prove that a ported program trains as a plain one: both are run as they are, each in a process of its own.
+
+`porting verify --against` uses it.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ from porting.verify.plain_side import HOPELESS, look_closer, round_again
 from porting.verify.program_comparison import ProgramComparison
 from porting.verify.records import find_phase
 from porting.verify.runs import find_smallest_fault
-from porting.verify.surroundings import Hasher, describe_surroundings
+from porting.verify.surroundings import describe_surroundings, hash_values
 
 __all__ = ["ProgramPair", "ProgramRuns", "start_process", "verify_programs"]
 
@@ -133,7 +136,7 @@ def verify_programs(
             "plain_arguments": list(pair.plain_arguments),
         },
         surroundings=describe_surroundings(seeds={"all": seed}),
-        hashes={"source": _hash_files(pair)},
+        hashes={"source": hash_values([[Path(script).read_bytes() for script in (pair.ported, pair.plain)]])},
         seconds=time.perf_counter() - started,
     )
 
@@ -180,12 +183,6 @@ def _find_location(first: Measured, comparison: ProgramComparison, ported: Obser
         place=place,
         cause=f"`{first.name}`: {first.note}" if first.note else KINDS.get(first.kind, ""),
     )
-
-
-def _hash_files(pair: ProgramPair) -> str:
-    hasher = Hasher()
-    hasher.add([Path(script).read_bytes() for script in (pair.ported, pair.plain)])
-    return hasher.digest
 
 
 # -- runs --------------------------------------------------------------------------------------------------------------

@@ -1,4 +1,7 @@
-"""All that is known of the step in which a port first differs: both sides traced, and the settings compared."""
+"""Gather all that is known of the step in which a port first differs: both sides traced, and the settings compared.
+
+`location` searches in it.
+"""
 
 from __future__ import annotations
 
