@@ -127,6 +127,7 @@ def _summarise_magnitudes(name: str, values: _Magnitudes, gradients: _Magnitudes
         largest_gradient=gradients.largest,
         smallest_gradient=0.0 if math.isinf(gradients.smallest) else gradients.smallest,
         lost_gradients=gradients.num_lost / max(gradients.num_elements, 1),
+        smallest_value=0.0 if math.isinf(values.smallest) else values.smallest,
         lost_values=values.num_lost / max(values.num_elements, 1),
         overflowing_values=values.num_high / max(values.num_elements, 1),
         overflowing_gradients=gradients.num_high / max(gradients.num_elements, 1),

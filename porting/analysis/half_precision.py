@@ -42,6 +42,7 @@ class MeasuredModule:
     largest_gradient: float = 0.0
     smallest_gradient: float = 0.0
     lost_gradients: float = 0.0
+    smallest_value: float = 0.0
     lost_values: float = 0.0
     overflowing_values: float = 0.0
     overflowing_gradients: float = 0.0

@@ -85,7 +85,7 @@ _COMPUTED: Any = {
     "nan_to_num": _nan_to_num,
     "sinc": _sinc,
     "heaviside": lambda x, values: torch.where(x == 0, values.to(x.dtype), (x > 0).to(x.dtype)),
-    "sgn": torch.sign,
+    "sgn": lambda x: x.sign(),
     "logical_xor": lambda x, y: (x != 0) != (y != 0),
     "bitwise_xor": _bitwise_xor,
     "dist": lambda x, y, p=2.0: torch.linalg.vector_norm(x - y, p),

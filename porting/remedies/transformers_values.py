@@ -272,10 +272,7 @@ TRANSFORMERS = (
         ),
     ),
     _make_remedy(
-        "speech-labels",
-        "a loss for speech checks its labels on the host",
-        *transformers_audio.PATCHES,
-        first="4.46",
+        "speech-labels", "a loss for speech checks its labels on the host", *transformers_audio.PATCHES, first="4.46"
     ),
     _make_remedy(
         "reversible-layers",
