@@ -115,4 +115,6 @@ def require_extra(module: str, *, extra: str, message: str, help: Sequence[str] 
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != package:
             raise
-        raise PortingError.of("X001", message=message, help=(f'pip install "ipu-porting[{extra}]"', *help)) from error
+        raise PortingError.at_caller(
+            "X001", message=message, help=(f'pip install "ipu-porting[{extra}]"', *help)
+        ) from error
