@@ -23,6 +23,7 @@ from ..model_copies import copy_without_values
 from ..module_attributes import materialise_lazy_modules
 from ..options import PortOptions
 from ..structure import Structure, make_call_arguments
+from ..support.late_pages import show_as_page
 from ..torch_insides.trees import tree_leaves, tree_map
 from .evidence import iter_reasons_outside
 from .layouts import cut_stages, make_layout
@@ -243,6 +244,9 @@ class Plan:
 
     def __str__(self) -> str:
         return format_plan(self)
+
+    # by which a notebook shows it
+    _repr_html_ = show_as_page("porting.planning.plan_page:write_plan_page")
 
 
 def plan(
