@@ -173,7 +173,6 @@ class RunReport:
         lines.extend(f"{finding.to_dict()['severity']}[{finding.code}]: {finding.message}" for finding in self.findings)
         return "\n".join(lines)
 
-    # by which a notebook shows it
     _repr_html_ = show_as_page("porting.api.run_report_page:write_run_page")
 
     def list_facts(self) -> List[Tuple[str, str]]:

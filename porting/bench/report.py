@@ -93,7 +93,6 @@ class BenchReport:
         curve = ["", *lay_out_tables([make_curve_table(plain["curve"])])] if self.curve.steps else []
         return "\n".join([*lay_out_result(plain), *curve])
 
-    # by which a notebook shows it
     _repr_html_ = show_as_page("porting.bench.html_page:write_result_page")
 
 

@@ -129,7 +129,6 @@ class Report:
     def __str__(self) -> str:
         return "\n".join(self._write_lines())
 
-    # by which a notebook shows it
     _repr_html_ = show_as_page("porting.check.html_page:write_report_page")
 
     def _write_lines(self) -> Iterator[str]:

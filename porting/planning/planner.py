@@ -162,8 +162,7 @@ class Plan:
     @property
     def binding(self) -> str:
         """The largest term of the fullest IPU, as in "kept_bytes"."""
-        parts = self.fullest.parts
-        return max(parts, key=lambda name: parts[name])
+        return max(self.fullest.parts.items(), key=lambda part: part[1])[0]
 
     @property
     def verdict(self) -> str:
@@ -242,10 +241,7 @@ class Plan:
             "not_counted": list(self.not_counted),
         }
 
-    def __str__(self) -> str:
-        return format_plan(self)
-
-    # by which a notebook shows it
+    __str__ = format_plan
     _repr_html_ = show_as_page("porting.planning.plan_page:write_plan_page")
 
 

@@ -17,7 +17,7 @@ def show_as_page(writer: str) -> Callable[[Any], str]:
     Where an extra is missing that the page needs, the text of the object is shown.
     """
 
-    def show(shown: Any) -> str:
+    def show(shown: object) -> str:
         pages = importlib.import_module("porting.support.html_pages")
         module, _, function = writer.partition(":")
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, Dict, Mapping, Optional
 
+from ..adapters.instances import average_over_instances
 from ..diagnostics import OptionError
 from .callbacks import FitState
 
@@ -75,7 +76,7 @@ class EarlyStopping:
 
     def on_train_epoch_end(self, state: FitState) -> None:
         """Compare the metric of the epoch with the best one."""
-        value = state.metrics[str(self.monitor)]
+        value = average_over_instances(state.metrics[str(self.monitor)])
         self._is_finite = math.isfinite(value) or not self.check_finite
         if not self._is_finite:
             state.should_stop = True

@@ -9,6 +9,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from ..adapters import SchedulerBridge
+from ..adapters.instances import average_over_instances
 from ..api import PortedModel
 from ..diagnostics import OptionError, join_names
 from ..options import is_count
@@ -66,7 +67,8 @@ class Schedules:
         """Step what counts epochs."""
         for schedule in self._schedules:
             if schedule.interval == "epoch" and epoch % schedule.frequency == 0:
-                metric = [metrics[schedule.monitor or self._monitor]] if schedule.waits_for_metric else []
+                monitor = schedule.monitor or self._monitor
+                metric = [average_over_instances(metrics[monitor])] if schedule.waits_for_metric else []
                 schedule.scheduler.step(*metric)
 
 

@@ -10,6 +10,7 @@ from typing import Any, Callable, Dict, Iterable, Mapping, Protocol, Tuple, Unio
 import torch
 
 from ..adapters.filled_rows import count_rows, cut_rows, fill_rows
+from ..adapters.instances import sum_over_instances
 from ..adapters.labels import NO_LABELS, split_labels
 from ..api import PortedModel
 from ..diagnostics import OptionError
@@ -55,28 +56,31 @@ def check_metrics(metrics: Mapping[str, Metric], *, has_validation: bool) -> Non
 class Validation:
     """The loader and the metrics of a `fit`'s validation.
 
-    A last batch that is smaller than the first one is filled up on the device, and counts with its own rows alone.
+    A batch that is smaller than the first one, or than those that the port was evaluated on before, is filled up on the
+    device, and counts with its own rows alone.
     """
 
     def __init__(self, ported: PortedModel, loader: Iterable[Structure], metrics: Mapping[str, Metric]) -> None:
-        """Keep them; nothing is compiled yet."""
+        """Keep them; nothing is compiled here."""
         self._ported = ported
         self._loader = loader
         self._objects: Dict[str, Any] = {name: metric for name, metric in metrics.items() if _collects(metric)}
         self._functions: Dict[str, Any] = {name: each for name, each in metrics.items() if name not in self._objects}
-        self._num_rows = 0
+        compiled = [each.samples_per_call for each in ported.report().executors if each.name == "evaluation"]
+        self._num_rows = next((rows for rows in compiled if rows), 0)
         self.names = tuple(f"val_{name}" for name in ("loss", *metrics))
 
     def measure(self, after_batch: Callable[[Structure, Structure, int], None]) -> Dict[str, float]:
         """Evaluate over the loader and return the metrics by name; the host's random streams stay as they are.
 
-        Means are over samples, as Lightning takes them. Raises what a call of the port after `eval()` would.
+        Means are over samples, as Lightning takes them, and over those of all instances. Raises what a call of the port
+        after `eval()` would.
         """
         self._ported.eval()
         for metric in self._objects.values():
             metric.reset()
         sums = dict.fromkeys(("loss", *self._functions), 0.0)
-        num_samples = 0
+        num_samples = 0.0
         # a loader draws its seed from the stream that the training shuffles with
         with torch.no_grad(), keep_streams():
             for index, batch in enumerate(self._loader):
@@ -89,7 +93,8 @@ class Validation:
                     metric.update(output, labels)
                 num_samples += rows
                 after_batch(returned, batch, index)
-        means = {name: total / num_samples if num_samples else float("nan") for name, total in sums.items()}
+        *totals, num_samples = sum_over_instances([*sums.values(), num_samples]).tolist()
+        means = {name: total / num_samples if num_samples else float("nan") for name, total in zip(sums, totals)}
         computed = {name: float(metric.compute()) for name, metric in self._objects.items()}
         found = {**means, **computed}
         return {name: found[name[len("val_") :]] for name in self.names}

@@ -256,7 +256,6 @@ class Certificate:
         """Lay the certificate out for a terminal: the verdict, a row for each kind, the place of a fault, notes."""
         return "\n".join(_iter_lines(self))
 
-    # by which a notebook shows it
     _repr_html_ = show_as_page("porting.verify.certificate_page:write_certificate_page")
 
 

@@ -37,6 +37,17 @@ def test_a_smaller_last_batch_needs_no_executable_of_its_own():
     assert [record.num_compilations for record in ported.report().executors if record.name == "evaluation"] == [1]
 
 
+def test_a_port_that_was_evaluated_on_larger_batches_may_be_validated_on_smaller_ones():
+    ported, _optimizer = make_port()
+    loader = make_loader(6)
+    inputs, labels = make_loader(12).dataset.tensors
+    ported.eval()(inputs, labels)
+
+    measured = measure(Validation(ported, loader, {}))
+
+    assert measured == pytest.approx(measure(Validation(make_port()[0], loader, {})), rel=1e-5)
+
+
 def test_device_iterations_change_no_mean():
     inputs, labels = make_loader(24).dataset.tensors
     halves = [(inputs[:12], labels[:12]), (inputs[12:], labels[12:])]
