@@ -118,16 +118,18 @@ class CallbackList:
     def read_states(self) -> Dict[str, object]:
         """Read the states of all callbacks that have one."""
         return {
-            name: callback.state_dict() for name, callback in self._named().items() if hasattr(callback, "state_dict")
+            name: callback.state_dict()
+            for name, callback in self._name_callbacks().items()
+            if hasattr(callback, "state_dict")
         }
 
     def load_states(self, states: Mapping[str, object]) -> None:
         """Load the states of callbacks that are here and were there."""
-        for name, callback in self._named().items():
+        for name, callback in self._name_callbacks().items():
             if name in states:
                 callback.load_state_dict(states[name])
 
-    def _named(self) -> Dict[str, Any]:
+    def _name_callbacks(self) -> Dict[str, Any]:
         """Name each callback by its class, and by its number among those of the class."""
         named: Dict[str, Any] = {}
         kinds: List[str] = []

@@ -61,11 +61,11 @@ class LoggerFeed:
         """Write the loss of a call, if so many steps have gone by."""
         before, self._num_steps = self._num_steps, state.num_steps
         if self._num_steps // self._every > before // self._every:
-            self._write(state, {"train_loss_step": state.loss})
+            self._write_row(state, {"train_loss_step": state.loss})
 
     def on_train_epoch_end(self, state: FitState) -> None:
         """Write the metrics of an epoch."""
-        self._write(state, state.metrics)
+        self._write_row(state, state.metrics)
 
     def on_train_end(self, _state: FitState) -> None:
         """Close the loggers."""
@@ -77,7 +77,7 @@ class LoggerFeed:
         for logger in self._loggers:
             logger.finalize("failed")
 
-    def _write(self, state: FitState, metrics: Dict[str, float]) -> None:
+    def _write_row(self, state: FitState, metrics: Dict[str, float]) -> None:
         for logger in self._loggers:
             logger.log_metrics({"epoch": state.epoch, **metrics}, step=state.num_steps)
 

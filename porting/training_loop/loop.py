@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Union
 
+from torch.utils.data import Dataset
+
 from ..api import PortedModel
 from ..api.fit_checkpoints import FitCheckpoints, FitProgress
 from ..diagnostics import OptionError, join_names
@@ -39,9 +41,9 @@ def fit(
     validation: Optional[Iterable[Structure]] = None,
     metrics: Optional[Mapping[str, Metric]] = None,
     early_stopping: Optional[EarlyStopping] = None,
-    schedulers: Sequence[Configuration] = (),
-    callbacks: Sequence[object] = (),
-    loggers: Sequence[Logger] = (),
+    schedulers: Union[Configuration, Sequence[Configuration]] = (),
+    callbacks: Union[object, Sequence[object]] = (),
+    loggers: Union[Logger, Sequence[Logger]] = (),
     log_every: int = 50,
     checkpoint: Union[str, os.PathLike[str], None] = None,
     every: Optional[int] = None,
@@ -83,6 +85,7 @@ def fit(
     >>> second < first
     True
     """
+    _check_parts({"loader": loader, "validation": validation}, early_stopping)
     check_metrics(metrics or {}, has_validation=validation is not None)
     validated = None if validation is None else Validation(ported, validation, metrics or {})
     names = ("train_loss",) if validated is None else ("train_loss", *validated.names)
@@ -90,11 +93,13 @@ def fit(
     if early_stopping is not None:
         early_stopping.follow(monitor=best.monitor, mode=mode)
     _check_settings([best.monitor, getattr(early_stopping, "monitor", None) or best.monitor], names, log_every)
-    schedules = Schedules(ported, schedulers, monitor=best.monitor, names=names)
+    schedules = Schedules(ported, _as_list(schedulers), monitor=best.monitor, names=names)
     bar = ProgressBar(loader, is_wanted=progress)
     stopping = [] if early_stopping is None else [early_stopping]
     functions = FunctionCallback(after_call, after_epoch)
-    called = CallbackList([functions, *callbacks, *stopping, LoggerFeed(loggers, every=log_every), bar])
+    called = CallbackList(
+        [functions, *_as_list(callbacks), *stopping, LoggerFeed(_as_list(loggers), every=log_every), bar]
+    )
     kept = None
     with ExitStack() as held:
         if checkpoint is not None:
@@ -168,7 +173,7 @@ class _Loop:
     def _end_epoch(self) -> None:
         state, made = self.state, self.made
         made.end_epoch()
-        measured = {} if self.validation is None else self._validate(self.validation)
+        measured = {} if self.validation is None else self._validate_epoch(self.validation)
         for name, value in measured.items():
             made.metrics.setdefault(name, []).append(value)
         state.metrics = {"train_loss": made.history[-1], **measured}
@@ -182,12 +187,35 @@ class _Loop:
         if self.kept is not None:
             self.kept.note_epoch()
 
-    def _validate(self, validation: Validation) -> Dict[str, float]:
+    def _validate_epoch(self, validation: Validation) -> Dict[str, float]:
         self.callbacks.emit("on_validation_start", self.state)
         measured = validation.measure(partial(self.callbacks.emit, "on_validation_batch_end", self.state))
         self.state.metrics = {"train_loss": self.made.history[-1], **measured}
         self.callbacks.emit("on_validation_end", self.state)
         return measured
+
+
+def _as_list(given: object) -> List[Any]:
+    """List what may be given alone, as to Lightning's Trainer."""
+    return list(given) if isinstance(given, (list, tuple)) else [given]
+
+
+def _check_parts(loaders: Mapping[str, object], early_stopping: Optional[EarlyStopping]) -> None:
+    """Raise OptionError P002 for a dataset in the place of a loader, or for a foreign early stopping."""
+    for name, loader in loaders.items():
+        if isinstance(loader, Dataset) and not hasattr(loader, "__iter__"):
+            given = "dataset, training=False" if name == "validation" else "dataset, shuffle=True"
+            raise OptionError.at_caller(
+                "P002",
+                message=f"`{name}` is the dataset `{type(loader).__name__}`, which yields samples and no batches",
+                help=f"pass a loader: `ported.dataloader({given})`",
+            )
+    if early_stopping is not None and not isinstance(early_stopping, EarlyStopping):
+        raise OptionError.at_caller(
+            "P002",
+            message=f"`early_stopping` is {early_stopping!r}",
+            help="pass `porting.training_loop.EarlyStopping(patience=3)`",
+        )
 
 
 def _check_settings(monitors: Sequence[str], names: Sequence[str], log_every: int) -> None:

@@ -34,7 +34,7 @@ class MlflowLogger:
 
     def log_hyperparams(self, params: Dict[str, Value]) -> None:
         """Begin the run, with the settings as its parameters."""
-        run_id = self._begin()
+        run_id = self._begin_run()
         # of a run that goes on: MLflow refuses another value of a parameter that it knows
         known = self._client.get_run(run_id).data.params
         for name in params.keys() - known.keys():
@@ -42,7 +42,7 @@ class MlflowLogger:
 
     def log_metrics(self, metrics: Dict[str, float], step: Optional[int] = None) -> None:
         """Add a point to the curve of each name."""
-        run_id = self._begin()
+        run_id = self._begin_run()
         for name, value in metrics.items():
             self._client.log_metric(run_id, name, value, step=step)
 
@@ -51,7 +51,7 @@ class MlflowLogger:
         if self.run_id is not None:
             self._client.set_terminated(self.run_id, "FINISHED" if status == "success" else "FAILED")
 
-    def _begin(self) -> str:
+    def _begin_run(self) -> str:
         if self.run_id is None:
             found = self._client.get_experiment_by_name(self._experiment)
             experiment = self._client.create_experiment(self._experiment) if found is None else found.experiment_id

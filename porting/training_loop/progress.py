@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import math
+import shutil
 import sys
-from typing import Any, Iterable, Iterator, Optional, Sized
+from typing import Any, Iterable, Iterator, Optional, Sized, TextIO
 
 from tqdm.auto import tqdm
-from tqdm.contrib import DummyTqdmFile
 
 from ..structure import Structure
 from .callbacks import FitState
@@ -31,11 +31,18 @@ class ProgressBar:
         if not self._is_shown:
             yield
             return
-        with contextlib.ExitStack() as held, tqdm(total=self._total, file=sys.stderr, unit="call") as bar:
+        sizes = {}
+        if not _is_notebook():
+            # of a terminal that does not know its size, as a container's, nothing would be shown
+            sizes["ncols"], sizes["nrows"] = shutil.get_terminal_size()
+        with contextlib.ExitStack() as held, tqdm(total=self._total, file=sys.stderr, unit="call", **sizes) as bar:
             self._bar = bar
             if not _is_notebook():
-                held.enter_context(contextlib.redirect_stdout(DummyTqdmFile(sys.stdout)))
-                held.enter_context(contextlib.redirect_stderr(DummyTqdmFile(sys.stderr)))
+                above = [_AboveBar(stream, bar) for stream in (sys.stdout, sys.stderr)]
+                for stream in above:
+                    held.callback(stream.close_line)
+                held.enter_context(contextlib.redirect_stdout(above[0]))
+                held.enter_context(contextlib.redirect_stderr(above[1]))
             yield
 
     def on_train_epoch_start(self, state: FitState) -> None:
@@ -54,13 +61,45 @@ class ProgressBar:
             self._bar.set_postfix({"loss": f"{state.loss:.3g}", **validated}, refresh=False)
             return
         first = state.ported.report().first_call_not_finite
-        since = f" since call {first}; `ported.find_nan(batch)` names the line" if first else ""
-        self._bar.set_postfix_str(f"the loss is {state.loss}{since}")
+        # short, as a terminal has little room; the warning L008 says the rest
+        self._bar.set_postfix_str(f"loss={state.loss}" + (f" since call {first}" if first else ""))
 
     def on_train_epoch_end(self, state: FitState) -> None:
         """Show the metrics of the epoch."""
         if self._bar is not None:
             self._bar.set_postfix({name: f"{value:.3g}" for name, value in state.metrics.items()})
+
+
+class _AboveBar:
+    """A stream whose lines are written above a bar, each when it is whole."""
+
+    def __init__(self, stream: TextIO, bar: Any) -> None:
+        self._stream = stream
+        self._bar = bar
+        self._line = ""
+
+    def write(self, text: str) -> int:
+        """Write the lines that are whole now."""
+        lines, end, self._line = (self._line + text).rpartition("\n")
+        if end:
+            self._write_above(lines + end)
+        return len(text)
+
+    def close_line(self) -> None:
+        """Write a line that has not ended."""
+        if self._line:
+            self._write_above(self._line)
+            self._line = ""
+
+    def _write_above(self, text: str) -> None:
+        with self._bar.get_lock():
+            self._bar.clear(nolock=True)
+            self._stream.write(text)
+            self._stream.flush()
+            self._bar.refresh(nolock=True)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 def _is_notebook() -> bool:

@@ -45,7 +45,7 @@ def check_metrics(metrics: Mapping[str, Metric], *, has_validation: bool) -> Non
             help="pass a loader: `fit(..., validation=ported.dataloader(dataset, training=False), metrics=...)`",
         )
     for name, metric in metrics.items():
-        if isinstance(metric, type) or not (callable(metric) or _collects(metric)):
+        if isinstance(metric, type) or not (callable(metric) or _is_metric_object(metric)):
             raise OptionError.at_caller(
                 "P002",
                 message=f"the metric `{name}` is {metric!r}, neither a function nor an object that collects batches",
@@ -64,7 +64,7 @@ class Validation:
         """Keep them; nothing is compiled here."""
         self._ported = ported
         self._loader = loader
-        self._objects: Dict[str, Any] = {name: metric for name, metric in metrics.items() if _collects(metric)}
+        self._objects: Dict[str, Any] = {name: metric for name, metric in metrics.items() if _is_metric_object(metric)}
         self._functions: Dict[str, Any] = {name: each for name, each in metrics.items() if name not in self._objects}
         compiled = [each.samples_per_call for each in ported.report().executors if each.name == "evaluation"]
         self._num_rows = next((rows for rows in compiled if rows), 0)
@@ -85,7 +85,7 @@ class Validation:
         with torch.no_grad(), keep_streams():
             for index, batch in enumerate(self._loader):
                 rows = count_rows(batch) or 1
-                returned, loss, output, labels = self._evaluate(batch, rows)
+                returned, loss, output, labels = self._evaluate_batch(batch, rows)
                 values = {name: function(output, labels) for name, function in self._functions.items()}
                 for name, value in {"loss": loss, **values}.items():
                     sums[name] += float(torch.as_tensor(value).double().mean()) * rows
@@ -99,7 +99,7 @@ class Validation:
         found = {**means, **computed}
         return {name: found[name[len("val_") :]] for name in self.names}
 
-    def _evaluate(self, batch: Structure, rows: int) -> Tuple[Structure, Any, Structure, Structure]:
+    def _evaluate_batch(self, batch: Structure, rows: int) -> Tuple[Structure, Any, Structure, Structure]:
         """Evaluate a batch: what the call has returned, the loss, the output and the labels."""
         port = self._ported.port
         args, kwargs = make_call_arguments(batch)
@@ -120,5 +120,5 @@ class Validation:
         return returned, port.wrapped.find_loss_of(output, labels), output, labels
 
 
-def _collects(metric: object) -> bool:
+def _is_metric_object(metric: object) -> bool:
     return all(callable(getattr(metric, name, None)) for name in ("update", "compute", "reset"))

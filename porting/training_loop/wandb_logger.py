@@ -36,11 +36,11 @@ class WandbLogger:
 
     def log_hyperparams(self, params: Dict[str, Value]) -> None:
         """Begin the run, with the settings as its configuration."""
-        self._begin().config.update(params, allow_val_change=True)
+        self._begin_run().config.update(params, allow_val_change=True)
 
     def log_metrics(self, metrics: Dict[str, float], step: Optional[int] = None) -> None:
         """Add a point to the curve of each name."""
-        self._begin().log(metrics, step=step)
+        self._begin_run().log(metrics, step=step)
 
     def finalize(self, status: str) -> None:
         """End the run."""
@@ -48,7 +48,7 @@ class WandbLogger:
             self._run.finish(exit_code=0 if status == "success" else 1)
             self._run = None
 
-    def _begin(self) -> Any:
+    def _begin_run(self) -> Any:
         if self._run is None:
             self._run = self._wandb.init(**self._settings)
         return self._run

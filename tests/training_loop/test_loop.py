@@ -172,3 +172,30 @@ def test_a_name_that_is_not_measured_cannot_be_monitored(samples):
 def test_settings_of_no_meaning_are_refused(settings, samples):
     with pytest.raises(OptionError, match="P002"):
         fit(port(make_model()), [samples[:6]], 1, progress=False, **settings)
+
+
+def test_a_number_is_no_early_stopping(samples):
+    with pytest.raises(OptionError, match="`early_stopping` is 3"):
+        fit(port(make_model()), [samples[:6]], 1, progress=False, early_stopping=3)
+
+
+@pytest.mark.parametrize("name", ["loader", "validation"])
+def test_a_dataset_in_the_place_of_a_loader_is_refused_with_the_loader(name, samples):
+    loaders = {"loader": [samples[:6]], name: samples}
+
+    with pytest.raises(OptionError, match=r"pass a loader: `ported.dataloader\(dataset"):
+        fit(port(make_model()), epochs=1, progress=False, **loaders)
+
+
+def test_a_single_callback_needs_no_list(samples):
+    class Counter:
+        count = 0
+
+        def on_train_batch_end(self, *_of_call):
+            self.count += 1
+
+    counter = Counter()
+
+    fit(port(make_model()), [samples[:6]], 2, progress=False, callbacks=counter)
+
+    assert counter.count == 2
