@@ -103,10 +103,10 @@ def _iter_speed(plan: Plan) -> Iterator[str]:
 
 
 def _list_remedies(plan: Plan) -> List[str]:
-    lines = ["what helps, in this order:      alone MiB  with those before      time"]
+    lines = ["what helps, in this order:      alone MiB  with those before  samples/s"]
     for remedy in plan.remedies:
         alone, together = _format_mebi(remedy.alone_bytes), _format_mebi(remedy.together_bytes)
-        lines.append(f"  {remedy.name:28} {alone:>10} {together:>14} {remedy.time:>16}")
+        lines.append(f"  {remedy.name:28} {alone:>10} {together:>14} {remedy.time:>13}")
         lines += _wrap_lines(remedy.change, "    ")
     changes = [
         f"{field.name}={getattr(plan.suggested, field.name)!r}"

@@ -136,3 +136,79 @@ def test_a_model_in_half_precision_is_not_told_to_halve_it():
 
     assert remedies
     assert "float16" not in [remedy.name for remedy in remedies]
+
+
+def test_each_remedy_says_what_it_does_to_the_speed_and_how_sure_that_is():
+    report = total(ported_gpt(batch=64, layers=8, width=512, length=256))
+    speeds = {remedy.name: remedy.speed for remedy in report.remedies}
+
+    assert all(remedy.speed_error >= 0 for remedy in report.remedies)
+    assert speeds["float16"] > 0.5
+    assert -0.3 < speeds["recomputation"] < -0.15
+    assert re.search(r"recomputation .* -\d\d% \+-\d", str(report))
+
+
+def test_what_is_suggested_is_told_by_the_same_climb(monkeypatch):
+    report = total(ported_gpt(batch=64, layers=8, width=512, length=256))
+    monkeypatch.setattr("porting.planning.remedies.LADDER", None)
+
+    assert report.suggested != report.options
+
+
+def test_spare_memory_is_spent_back_on_a_larger_micro_batch():
+    report = total(ported_gpt(batch=64, layers=8, width=512, length=256))
+    suggested = report.suggested
+
+    assert suggested.micro_batch > 1
+    assert suggested.micro_batch * suggested.accumulation == 64
+
+
+class Returning(nn.Module):
+    """A model whose outputs are much larger than its inputs."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.head = nn.Embedding(1000, 64), nn.Linear(64, 400_000)
+
+    def forward(self, words):
+        return self.head(self.words(words))
+
+
+def test_outputs_that_hold_the_links_up_are_left_on_the_device():
+    with torch.device("meta"):
+        model = Returning()
+    batch = torch.zeros(64, dtype=torch.int64), torch.zeros(64, dtype=torch.int64)
+    options = PortOptions(micro_batch=64, accumulation=32, output_mode="all")
+
+    first = plan(model, nn.CrossEntropyLoss(), batch, None, options, ipus=1).remedies[0]
+
+    assert (first.name, first.options["output_mode"]) == ("output mode", "final")
+    assert first.speed > 0
+
+
+def test_a_table_of_words_is_looked_up_in_parts():
+    class Words(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.words, self.head = nn.Embedding(2_000_000, 64), nn.Linear(64, 2)
+
+        def forward(self, words):
+            return self.head(self.words(words))
+
+    with torch.device("meta"):
+        model = Words()
+    batch = torch.zeros(4, dtype=torch.int64), torch.zeros(4, dtype=torch.int64)
+
+    def planned(**options):
+        return plan(model, nn.CrossEntropyLoss(), batch, None, PortOptions(**options), ipus=1)
+
+    (remedy,) = (remedy for remedy in planned().remedies if remedy.name == "serialized lookup")
+
+    assert planned(**remedy.options).bytes_per_ipu == pytest.approx(remedy.alone_bytes, rel=0.01)
+
+
+def test_replicas_share_the_state_before_it_leaves_the_chip():
+    ported = ported_gpt(batch=8, layers=8, width=512, length=256, replicas=2)
+    names = [remedy.name for remedy in total(ported).remedies]
+
+    assert names.index("state in shards") < names.index("state off chip")
