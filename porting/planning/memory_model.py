@@ -47,9 +47,11 @@ __all__ = [
     "count_copies",
     "count_program_bytes",
     "count_rounds",
+    "count_value_bytes",
     "join_stages",
     "measure_fullest",
     "measure_ipus",
+    "measure_moment",
     "measure_resident",
     "measure_stage",
     "measure_stages",
@@ -263,17 +265,17 @@ def measure_waiting(step: StepMemory, layout: Layout, number: int, first: int, e
         return 0, 0
     if not layout.recomputes:
         return sum(
-            _count_bytes(step.values[number], layout) for number in step.collect_values("kept_at", first, end)
+            count_value_bytes(step.values[number], layout) for number in step.collect_values("kept_at", first, end)
         ), 0
     marks = [mark for mark in layout.marks if first <= mark < end - 1]
     resident = {value for value in step.collect_values("read_at", first, end) if step.values[value].made_at < first}
     resident.update(value for mark in marks for value in step.operations[mark].results)
     copies = count_copies(number, len(layout.begins))
-    waiting = sum(_count_bytes(step.values[value], layout) for value in resident)
+    waiting = sum(count_value_bytes(step.values[value], layout) for value in resident)
     cuts = [first, *(mark + 1 for mark in marks), end]
     again = max(
         sum(
-            _count_bytes(step.values[value], layout)
+            count_value_bytes(step.values[value], layout)
             for value in step.collect_values("kept_at", begin, finish) - resident
         )
         for begin, finish in zip(cuts, cuts[1:])
@@ -290,7 +292,8 @@ def count_copies(number: int, num_stages: int) -> int:
     return 2 * (num_stages - number) - 1
 
 
-def _count_bytes(value: Value, layout: Layout) -> int:
+def count_value_bytes(value: Value, layout: Layout) -> int:
+    """Return the bytes of a value as the layout has it: of its micro-batch, and in its precision."""
     factor = layout.scale if value.is_of_batch else 1.0
     return int(value.num_bytes * factor * (0.5 if layout.halves and value.is_float else 1.0))
 
@@ -316,6 +319,19 @@ def _measure_temporaries(
         (_count_state_bytes(info, layout) // layout.serialized.get(info.name, 1) for info in trained), default=0
     )
     return max(results, max(products), update) + gradient
+
+
+def measure_moment(step: StepMemory, layout: Layout, position: int, ipu: int, *, is_backward: bool) -> int:
+    """Return the bytes that an operator needs for itself in one pass: its result, a product, and a gradient."""
+    operation = step.operations[position]
+    results = _scale_bytes(operation.result_bytes, operation, layout) // _count_parts(operation, layout)
+    product = _measure_product(operation, layout, _bound_product(layout, ipu))
+    if not is_backward:
+        return product if step.mode == "inference" else max(results, product)
+    own = (info for info in step.parameters if info.name in operation.parameters and info.requires_grad)
+    return max(2 * results, product) + max(
+        (_count_state_bytes(info, layout) // layout.serialized.get(info.name, 1) for info in own), default=0
+    )
 
 
 def count_rounds(operation: Operation, layout: Layout, ipu: int) -> float:
@@ -358,7 +374,7 @@ def _measure_most_alive(step: StepMemory, layout: Layout, first: int, end: int, 
         last = max((value.made_at, *(at for at in value.read_at if at < end)))
         if value.made_at < 0 or value.made_at >= end or last < first:
             continue
-        num_bytes = _count_bytes(value, layout)
+        num_bytes = count_value_bytes(value, layout)
         changes[max(value.made_at, first) - first] += num_bytes
         changes[last + 1 - first] -= num_bytes
     return max(map(sum, zip(itertools.accumulate(changes), products)))

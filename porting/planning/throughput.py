@@ -28,7 +28,7 @@ from ..machines import Machine
 from .memory_model import Layout, StageMemory, count_rounds
 from .step_memory import Operation, StepMemory, count_device_bytes
 
-__all__ = ["Forecast", "Scale", "Seconds", "forecast", "list_scaling", "time_ipus"]
+__all__ = ["Forecast", "Scale", "Seconds", "forecast", "list_scaling", "time_ipus", "time_operators"]
 
 _ERROR = 0.15
 _MOST_CHIPS = 256
@@ -75,6 +75,10 @@ class Forecast:
         """
         factor = (1 + _ERROR) ** statistics.NormalDist().inv_cdf(quantile)
         return factor * num_samples / self.samples_per_second / 3600
+
+    def find_share(self, num_samples: float, hours: float) -> float:
+        """Return the share of trainings on so many samples that end within so many hours."""
+        return statistics.NormalDist().cdf(math.log(hours / self.count_hours(num_samples)) / math.log(1 + _ERROR))
 
     def compare(self, other: Forecast) -> Tuple[float, float]:
         """Return how much more samples a second `other` trains, as 0.1 for 10 % more, and the standard error of that.
@@ -186,22 +190,26 @@ class Seconds(NamedTuple):
 
 def time_ipus(step: StepMemory, layout: Layout, machine: Machine) -> List[Seconds]:
     """Return the seconds of each IPU for one micro-batch, both ways in training."""
+    times = time_operators(step, layout, machine)
+    found = [Seconds(0.0, 0.0, 0.0)] * layout.num_ipus
+    for ipu, first, end in layout.iter_stages(len(step.operations)):
+        found[ipu] = Seconds(*map(sum, zip(found[ipu], *times[first:end])))
+    return found
+
+
+def time_operators(step: StepMemory, layout: Layout, machine: Machine) -> List[Seconds]:
+    """Return the seconds of each operator for one micro-batch, both ways in training."""
     sizes = {info.name: count_device_bytes(info.shape, info.dtype) for info in step.parameters}
     again = step.mode == "training" and layout.recomputes
     marks, passes = frozenset(layout.marks), _PASSES[step.mode]
-    times = [Seconds(0.0, 0.0, 0.0)] * layout.num_ipus
+    found = []
     for ipu, first, end in layout.iter_stages(len(step.operations)):
-        single = repeated = overhead = 0.0
         for position in range(first, end):
             operation = step.operations[position]
             seconds, reads = _time_operation(operation, layout, machine, sizes=sizes, ipu=ipu)
-            single, overhead = single + seconds, overhead + reads
-            repeated += seconds if again and position not in marks else 0.0
-        before = times[ipu]
-        times[ipu] = Seconds(
-            before.compute + passes * single, before.recomputation + repeated, before.overhead + passes * overhead
-        )
-    return times
+            repeated = seconds if again and position not in marks else 0.0
+            found.append(Seconds(passes * seconds, repeated, passes * reads))
+    return found
 
 
 def _time_operation(
