@@ -23,7 +23,9 @@ __all__ = ["balanced_stages", "check_order", "mark_stages", "require_filled_pipe
 def require_modules(model: nn.Module, options: PortOptions) -> None:
     """Raise OptionError P007 if `options` name a module that `model` does not have."""
     known = list(_collect_modules(model))
-    asked = {"stages": options.stages or (), "recompute": options.recompute, "serialize": options.serialize or ()}
+    # "sqrt" and budgets are no names: a plan makes names of them
+    recompute = () if isinstance(options.recompute, str) else options.recompute
+    asked = {"stages": options.stages or (), "recompute": recompute, "serialize": options.serialize or ()}
     named = [(option, name) for option, names in asked.items() for name in names]
     for option, name in named:
         if name not in known:

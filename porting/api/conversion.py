@@ -173,7 +173,7 @@ def _plan_placing(
         raise OptionError.at_caller(
             "P002",
             message=f"`{name}` is {getattr(options, name)!r}, and there is no batch to plan {what} for",
-            help="pass one: `to_ipu(..., example=batch)`",
+            help=("pass one: `to_ipu(..., example=batch)`", "or write down what `porting plan` prints"),
         )
     # without the torch that a capture wants there are no plans
     planner = importlib.import_module("porting.planning.planner")

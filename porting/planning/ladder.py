@@ -83,16 +83,18 @@ def _recompute_blocks(step: StepMemory, layout: Layout, options: PortOptions, _l
     """Propose to keep the few outputs with which it takes the least."""
     if options.recompute or step.mode != "training":
         return None
-    trials = [(measure_fullest(step, replace(layout, **_keep(step, names))), names) for names in iter_kept(step)]
+    trials = [
+        (measure_fullest(step, replace(layout, **_keep_outputs(step, names))), names) for names in iter_kept(step)
+    ]
     least, names = min(trials, default=(0, []))
     if not trials or least >= measure_fullest(step, layout):
         return None
     listed = join_names(names, quote='"')
     words = f"`recompute=[{listed}]`: their outputs are kept, and all else is computed a second time"
-    return Change("recomputation", words, {"recompute": list(names)}, _keep(step, names))
+    return Change("recomputation", words, {"recompute": list(names)}, _keep_outputs(step, names))
 
 
-def _keep(step: StepMemory, names: Sequence[str]) -> Dict[str, Any]:
+def _keep_outputs(step: StepMemory, names: Sequence[str]) -> Dict[str, Any]:
     return {"marks": step.ends_of(names), "recomputes": True}
 
 
@@ -253,7 +255,7 @@ def spend_spare(
         names = grow_kept(
             step,
             changes["recompute"],
-            lambda more: measure_fullest(step, replace(layout, **_keep(step, more))) <= limit,
+            lambda more: measure_fullest(step, replace(layout, **_keep_outputs(step, more))) <= limit,
         )
         changes = {**changes, "recompute": names}
     return changes

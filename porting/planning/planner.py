@@ -29,7 +29,7 @@ from .layouts import cut_stages, make_layout
 from .memory_look import FITS
 from .memory_model import Layout, StageMemory, measure_ipus, measure_resident
 from .plan_text import format_mb, format_plan
-from .recomputation import resolve_recompute, sketch_recompute
+from .recomputation import drop_policy, resolve_recompute, sketch_recompute
 from .remedies import Remedy, choose_remedies, list_remedies
 from .step_memory import StepMemory
 from .step_walk import look_at_step
@@ -74,8 +74,7 @@ class Plan:
     @functools.cached_property
     def suggested(self) -> PortOptions:
         """The options with those remedies that are enough."""
-        limit = _find_limit(self.target)
-        return choose_remedies(self.remedies, self.step, self.layout, self.options, limit=limit)
+        return choose_remedies(self.remedies, self.step, self.layout, self.options, limit=_find_limit(self.target))
 
     @functools.cached_property
     def forecast(self) -> Forecast:
@@ -280,10 +279,7 @@ def plan(
         raise OptionError.at_caller(
             "P002", message="`ipus` and `stages` both say how many IPUs a replica has", help="leave one of them out"
         )
-    plain = options.replace(memory="ignore")
-    if isinstance(options.recompute, str):
-        # the plan is what says which
-        plain = plain.replace(recompute=())
+    plain = drop_policy(options).replace(memory="ignore")
     # a port converts its model where the precision asks for it
     model, loss, optimizer = copy_without_values(model, loss, optimizer)
     with warnings.catch_warnings():
@@ -335,12 +331,11 @@ def make_plan(
     planned = options.replace(stages=stages or None)
     if step.mode == "training":
         planned = planned.replace(accumulation=max(planned.accumulation, planned.least_accumulation))
-    remedies = tuple(find_remedies(step, layout, planned, machine, limit=limit, loader_rate=loader_rate))
     return Plan(
         machine=machine,
         ipus=measure_ipus(step, layout),
         stages=stages,
-        remedies=remedies,
+        remedies=tuple(find_remedies(step, layout, planned, machine, limit=limit, loader_rate=loader_rate)),
         options=planned,
         step=step,
         layout=layout,

@@ -16,10 +16,15 @@ from ..options import PortOptions, read_recomputation
 from .memory_model import Layout, measure_waiting
 from .step_memory import StepMemory
 
-__all__ = ["choose_kept", "grow_kept", "iter_kept", "resolve_recompute", "sketch_recompute"]
+__all__ = ["choose_kept", "drop_policy", "grow_kept", "iter_kept", "resolve_recompute", "sketch_recompute"]
 
 _MOST_BOUNDARIES = 48
 _MOST_TRIALS = 64
+
+
+def drop_policy(options: PortOptions) -> PortOptions:
+    """Return options without a policy of recomputation: what a plan has to say cannot be asked of a port before."""
+    return options.replace(recompute=()) if isinstance(options.recompute, str) else options
 
 
 def sketch_recompute(step: StepMemory, options: PortOptions, layout: Layout) -> Layout:
@@ -50,10 +55,12 @@ def choose_kept(step: StepMemory, layout: Layout, wanted: str) -> Tuple[str, ...
     plain = replace(layout, marks=(), recomputes=len(layout.begins) > 1)
     if budget is not None and _measure_waiting(step, plain) <= budget:
         return ()
-    names = min(iter_kept(step), key=lambda names: _measure_waiting(step, _keep(step, layout, names)), default=[])
+    names = min(
+        iter_kept(step), key=lambda names: _measure_waiting(step, _keep_outputs(step, layout, names)), default=[]
+    )
     if budget is None:
         return tuple(names)
-    least = _measure_waiting(step, _keep(step, layout, names))
+    least = _measure_waiting(step, _keep_outputs(step, layout, names))
     if least > budget:
         raise OptionError.at_caller(
             "P002",
@@ -61,7 +68,9 @@ def choose_kept(step: StepMemory, layout: Layout, wanted: str) -> Tuple[str, ...
             notes="that is with as little kept as can be",
             help=f'use `recompute="{_write_mega(least)}"` or more, "sqrt", or a smaller micro-batch',
         )
-    return tuple(grow_kept(step, names, lambda more: _measure_waiting(step, _keep(step, layout, more)) <= budget))
+    return tuple(
+        grow_kept(step, names, lambda more: _measure_waiting(step, _keep_outputs(step, layout, more)) <= budget)
+    )
 
 
 def grow_kept(step: StepMemory, names: Sequence[str], fits: Callable[[Sequence[str]], bool]) -> List[str]:
@@ -89,7 +98,7 @@ def _write_mega(num_bytes: int) -> str:
     return f"{math.ceil(num_bytes / 10_000) / 100:g} MB"
 
 
-def _keep(step: StepMemory, layout: Layout, names: Sequence[str]) -> Layout:
+def _keep_outputs(step: StepMemory, layout: Layout, names: Sequence[str]) -> Layout:
     return replace(layout, marks=step.ends_of(names), recomputes=True)
 
 

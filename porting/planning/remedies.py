@@ -76,7 +76,7 @@ def list_remedies(
 
     Each is chosen on top of those before it; the pipeline is the shortest with which it fits, or else the longest.
     """
-    pace = functools.partial(_forecast, step, machine, loader_rate) if machine else None
+    pace = functools.partial(_forecast_speed, step, machine, loader_rate) if machine else None
     return tuple(_iter_remedies(step, layout, options, limit, LADDER, pace))
 
 
@@ -111,7 +111,7 @@ def choose_remedies(
         chosen = _spend_back(chosen, step, layout, limit)
     changes: Dict[str, Any] = {name: value for remedy in chosen for name, value in remedy.options.items()}
     if enough is not None:
-        changes = spend_spare(step, _merge(layout, chosen), options, changes, limit)
+        changes = spend_spare(step, _join_layouts(layout, chosen), options, changes, limit)
     suggested = options.replace(**changes)
     if not changes.get("stages"):
         return suggested
@@ -122,12 +122,12 @@ def _spend_back(chosen: List[Remedy], step: StepMemory, layout: Layout, limit: i
     """Leave out what the others make needless, and what saves no memory, the most costly first."""
     for remedy in sorted(reversed(chosen), key=lambda remedy: (-remedy.num_ipus, remedy.speed or 0.0)):
         fewer = [other for other in chosen if other is not remedy]
-        if measure_fullest(step, _merge(layout, fewer)) <= limit:
+        if measure_fullest(step, _join_layouts(layout, fewer)) <= limit:
             chosen = fewer
     return chosen
 
 
-def _merge(layout: Layout, remedies: Sequence[Remedy]) -> Layout:
+def _join_layouts(layout: Layout, remedies: Sequence[Remedy]) -> Layout:
     changes = {name: value for remedy in remedies for name, value in remedy.layout.items() if name != "serialized"}
     parts = {name: count for remedy in remedies for name, count in remedy.layout.get("serialized", {}).items()}
     return replace(layout, **changes, serialized={**layout.serialized, **parts})
@@ -167,7 +167,7 @@ def _iter_remedies(
         )
 
 
-def _forecast(
+def _forecast_speed(
     step: StepMemory, machine: Machine, loader_rate: Optional[float], layout: Layout, options: PortOptions
 ) -> Forecast:
     accumulation = options.accumulation

@@ -13,7 +13,7 @@ Plans use it, and show where more replicas stop to pay. It says what the slowest
   several, and each replica adds a hop. Optimizer state off the chip comes and goes once in each step.
 * The host gives no more samples than its links carry with what comes back, or than the loader was measured to give.
 
-The 13 come out between 0.88 and 1.14 of what was published, hence an error of 15 %. Two others do not: PyTorch's ViT-B
+The 13 come out between 0.88 and 1.13 of what was published, hence an error of 15 %. Two others do not: PyTorch's ViT-B
 of 2021 trained at two thirds of the estimate, and its ResNet-50 on four IPUs at three quarters.
 """
 
