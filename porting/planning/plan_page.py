@@ -40,6 +40,7 @@ _STYLE = """
 .scale { flex: 1; position: relative; height: 100%; } .told { min-height: 1.4em; font-size: 13px; }
 .present { position: absolute; padding: 0 .3rem; white-space: nowrap; }
 .wraps td:first-child { white-space: normal; overflow-wrap: anywhere; } .numbers td { border: 0; padding-bottom: 0; }
+.wraps .numbers td:first-child { overflow-wrap: normal; }
 @media (max-width: 48rem) { .row > span { flex-basis: 3.2rem; font-size: 12px; }
   .wraps { display: table; } .wraps th, .wraps td { white-space: normal; padding: .3rem; } }
 @media print { .bar i { print-color-adjust: exact; } }
