@@ -13,7 +13,7 @@ import torch
 from ..diagnostics import join_names
 from ..options import PortOptions
 from .memory_model import Layout, measure_fullest
-from .recomputation import grow_kept, iter_kept
+from .recomputation import iter_kept, measure_most_waiting, resolve_recompute, spell_budget
 from .split import Splitter
 from .step_memory import StepMemory, count_device_bytes
 
@@ -163,7 +163,9 @@ def _serialize_lookup(step: StepMemory, layout: Layout, options: PortOptions, li
         for op in step.operations
         if len(op.parameters) == 1 and step.called.get(op.module_path) == "Embedding"
     }
-    weights = [info for info in step.parameters if info.name in tables and info.name not in layout.serialized]
+    # the gradient of a tied weight is there as a whole for its product
+    alone = [info for info in step.parameters if info.name in tables and step.num_uses[info.name] == 1]
+    weights = [info for info in alone if info.name not in layout.serialized]
     largest = max(weights, key=lambda info: count_device_bytes(info.shape, info.dtype), default=None)
     if largest is None or step.mode != "training":
         return None
@@ -242,7 +244,7 @@ def spend_spare(
 ) -> Dict[str, Any]:
     """Return `changes` of `options`, whose layout is `layout`, in the mildest form with which the step still fits.
 
-    The micro-batch grows as far as there is room, and then more outputs are kept.
+    The micro-batch grows as far as there is room, and then more outputs are kept: their budget is shorter than a list.
     """
     if "micro_batch" in changes:
         for count in (count for count in range(step.micro_batch, 1, -1) if step.micro_batch % count == 0):
@@ -252,10 +254,8 @@ def spend_spare(
                 changes, layout = {**changes, **more}, replace(layout, **layouts)
                 break
     if "recompute" in changes:
-        names = grow_kept(
-            step,
-            changes["recompute"],
-            lambda more: measure_fullest(step, replace(layout, **_keep_outputs(step, more))) <= limit,
-        )
-        changes = {**changes, "recompute": names}
+        text = spell_budget(measure_most_waiting(step, layout), limit - measure_fullest(step, layout))
+        _names, kept = resolve_recompute(step, options.replace(recompute=text), layout)
+        if kept.marks != layout.marks and measure_fullest(step, kept) <= limit:
+            changes = {**changes, "recompute": text}
     return changes

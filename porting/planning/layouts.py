@@ -56,6 +56,8 @@ def _count_parts(step: StepMemory, serialize: Mapping[str, int]) -> Mapping[str,
         for operation in step.operations
         if operation.module_path in serialize
         for name in operation.parameters
+        # the gradient of a tied weight is there as a whole for its product
+        if operation.is_product or step.num_uses[name] == 1
     }
 
 

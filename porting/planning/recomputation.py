@@ -13,10 +13,18 @@ from typing import Callable, Dict, Iterator, List, Sequence, Tuple
 
 from ..diagnostics import OptionError
 from ..options import PortOptions, read_recomputation
-from .memory_model import Layout, measure_waiting
+from .memory_model import Layout, balance_bytes, measure_waiting
 from .step_memory import StepMemory
 
-__all__ = ["choose_kept", "drop_policy", "grow_kept", "iter_kept", "resolve_recompute", "sketch_recompute"]
+__all__ = [
+    "choose_kept",
+    "drop_policy",
+    "iter_kept",
+    "measure_most_waiting",
+    "resolve_recompute",
+    "sketch_recompute",
+    "spell_budget",
+]
 
 _MOST_BOUNDARIES = 48
 _MOST_TRIALS = 64
@@ -53,14 +61,14 @@ def choose_kept(step: StepMemory, layout: Layout, wanted: str) -> Tuple[str, ...
     """
     budget = read_recomputation(wanted)
     plain = replace(layout, marks=(), recomputes=len(layout.begins) > 1)
-    if budget is not None and _measure_waiting(step, plain) <= budget:
+    if budget is not None and measure_most_waiting(step, plain) <= budget:
         return ()
     names = min(
-        iter_kept(step), key=lambda names: _measure_waiting(step, _keep_outputs(step, layout, names)), default=[]
+        iter_kept(step), key=lambda names: measure_most_waiting(step, _keep_outputs(step, layout, names)), default=[]
     )
     if budget is None:
         return tuple(names)
-    least = _measure_waiting(step, _keep_outputs(step, layout, names))
+    least = measure_most_waiting(step, _keep_outputs(step, layout, names))
     if least > budget:
         raise OptionError.at_caller(
             "P002",
@@ -69,21 +77,27 @@ def choose_kept(step: StepMemory, layout: Layout, wanted: str) -> Tuple[str, ...
             help=f'use `recompute="{_write_mega(least)}"` or more, "sqrt", or a smaller micro-batch',
         )
     return tuple(
-        grow_kept(step, names, lambda more: _measure_waiting(step, _keep_outputs(step, layout, more)) <= budget)
+        _grow_kept(step, names, lambda more: measure_most_waiting(step, _keep_outputs(step, layout, more)) <= budget)
     )
 
 
-def grow_kept(step: StepMemory, names: Sequence[str], fits: Callable[[Sequence[str]], bool]) -> List[str]:
+def _grow_kept(step: StepMemory, names: Sequence[str], fits: Callable[[Sequence[str]], bool]) -> List[str]:
     """Keep more outputs besides `names` while it fits: first those that save most operations for each byte."""
     kept = list(names)
     places = {name: position for position, name in _collect_outputs(step).items()}
     saved = {name: step.operations[at].flops / max(1, step.operations[at].result_bytes) for name, at in places.items()}
     worth = sorted((name for name in saved if saved[name] and name not in kept), key=lambda name: -saved[name])
     for name in worth[:_MOST_TRIALS]:
-        more = sorted((*kept, name), key=lambda name: places.get(name, 0))
+        more = sorted((*kept, name), key=lambda name: step.ends_of([name]))
         if fits(more):
             kept = more
     return kept
+
+
+def spell_budget(waiting_bytes: int, spare_bytes: int) -> str:
+    """Write what waits now, and what is to spare besides, as a budget of whole megabytes."""
+    megabytes = (waiting_bytes + max(0, spare_bytes) / balance_bytes(1.0)) / 1e6
+    return f"{math.floor(megabytes) if megabytes - waiting_bytes / 1e6 > 1 else math.ceil(megabytes)} MB"
 
 
 def iter_kept(step: StepMemory) -> Iterator[List[str]]:
@@ -102,7 +116,7 @@ def _keep_outputs(step: StepMemory, layout: Layout, names: Sequence[str]) -> Lay
     return replace(layout, marks=step.ends_of(names), recomputes=True)
 
 
-def _measure_waiting(step: StepMemory, layout: Layout) -> int:
+def measure_most_waiting(step: StepMemory, layout: Layout) -> int:
     """Return the bytes that are kept and computed again on the IPU where they are the most."""
     kept, again = [0] * layout.num_ipus, [0] * layout.num_ipus
     for number, (ipu, first, end) in enumerate(layout.iter_stages(len(step.operations))):

@@ -104,3 +104,13 @@ def test_replicas_share_the_state_before_it_leaves_the_chip():
     names = [remedy.name for remedy in total(ported).remedies]
 
     assert names.index("state in shards") < names.index("state off chip")
+
+
+def test_a_tied_table_is_not_looked_up_in_parts():
+    batch = torch.zeros(64, dtype=torch.int64), torch.zeros(64, dtype=torch.int64)
+
+    whole = plan(TiedHead(), None, batch, machine="gc2", ipus=1)
+    parted = plan(TiedHead(), None, batch, None, PortOptions(serialize={"words": 2}), "gc2", ipus=1)
+
+    assert "serialized lookup" not in [remedy.name for remedy in whole.remedies]
+    assert parted.bytes_per_ipu == whole.bytes_per_ipu

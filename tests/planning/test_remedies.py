@@ -7,8 +7,9 @@ import re
 
 import pytest
 import torch
+from torch import nn
 
-from porting import memory_report, plan
+from porting import PortOptions, memory_report, plan
 from tests.planning.gpt_ports import TiedHead, ported_gpt, total
 
 
@@ -102,3 +103,28 @@ def test_spare_memory_is_spent_back_on_a_larger_micro_batch():
 
     assert suggested.micro_batch > 1
     assert suggested.micro_batch * suggested.accumulation == 64
+
+
+def test_spare_memory_is_spent_back_on_outputs_that_need_no_second_computation():
+    class Tower(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.ModuleList(nn.Sequential(nn.Linear(512, 512), nn.Tanh()) for _ in range(40))
+
+        def forward(self, x):
+            for layer in self.layers:
+                x = layer(x)
+            return x
+
+    # one row, so that nothing but recomputation helps
+    batch = torch.zeros(1, 20_000, 512), torch.zeros(1, 20_000, 512)
+    with torch.device("meta"):
+        model = Tower()
+    whole = plan(model, nn.MSELoss(), batch, None, PortOptions(precision="float16"), ipus=1)
+    names = next(remedy.options["recompute"] for remedy in whole.remedies if remedy.name == "recomputation")
+
+    suggested = plan(model, nn.MSELoss(), batch, None, whole.suggested, ipus=1)
+
+    assert whole.suggested.recompute.endswith(" MB")
+    assert len(suggested.options.recompute) > len(names)
+    assert suggested.fits
