@@ -40,8 +40,9 @@ from porting.bench.pages import lay_out_result, list_failures
 from porting.bench.processes import Case, run_case
 from porting.bench.results import ResultFile, read_results
 from porting.bench.tables import Table, lay_out_tables, name_case
-from porting.cli import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, count, positive
-from porting.diagnostics import render_all
+from porting.cli import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_NOT_RUN, count, positive
+from porting.diagnostics import render_all, show
+from porting.engines import require_engine
 from porting.support.atomic_files import write_atomically
 
 __all__ = ["add_arguments", "run"]
@@ -70,9 +71,7 @@ a session:
 A ratio above 1 says that the port is faster than eager. Every case of a matrix
 runs in a process of its own.
 
-exit status: 0 done, 1 a case failed, or trained something else than eager did,
-or a finding stopped it, 2 wrong usage, 130 interrupted (the result file then
-holds what was measured)
+After an interrupt the result file holds what was measured.
 """
 
 
@@ -175,7 +174,7 @@ _OPTIONS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
 def run(arguments: argparse.Namespace) -> int:
     """Measure what is asked for and print it.
 
-    Raises PortingError T001, T002, T005, T006 or X001 before anything runs.
+    Raises PortingError P004, T001, T002, T005, T006 or X001 before anything runs.
     """
     if arguments.list_workloads:
         for name, entry in load_workloads().WORKLOADS.items():
@@ -187,8 +186,8 @@ def run(arguments: argparse.Namespace) -> int:
     target = arguments.target or choose_suite(arguments.suite)
     entries, findings = choose_entries(target, only=arguments.only)
     if findings:
-        print(render_all(findings, arguments.format), file=sys.stderr)
-        return EXIT_FAILED
+        show(render_all(findings, arguments.format), sys.stderr)
+        return EXIT_NOT_RUN
     earlier = read_results(arguments.compare) if arguments.compare is not None else None
     if arguments.png is not None:
         from porting.bench.charts import require_matplotlib
@@ -204,6 +203,8 @@ def run(arguments: argparse.Namespace) -> int:
         for case in make_cases(entry, matrix, arguments)
     ]
     cases = choose_cases(all_cases, arguments.part)
+    for engine in dict.fromkeys(case.choices.engine for case, _timeout in cases):
+        require_engine(engine or "auto")
     results = ResultFile(
         [case for case, _timeout in cases],
         arguments.json,
@@ -220,8 +221,14 @@ def run(arguments: argparse.Namespace) -> int:
     if interrupted:
         print("interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
-    counts = [record["result"] is not None and not list_failures(record["result"]) for record in results.own_cases]
-    return EXIT_DONE if all(counts) else EXIT_FAILED
+    return _choose_status([record["result"] for record in results.own_cases])
+
+
+def _choose_status(measured: Sequence[Any]) -> int:
+    """Choose the exit status of some results, of which None stands for a case that has none."""
+    if any(result is None for result in measured):
+        return EXIT_NOT_RUN
+    return EXIT_FAILED if any(map(list_failures, measured)) else EXIT_DONE
 
 
 def _check_usage(arguments: argparse.Namespace) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Iterator, Optional
 
 from porting.cli import EXIT_DONE, count
 from porting.cli.export import PROGRAM_HELP, add_step_arguments, explain_write_errors, load_step_program
+from porting.engines import require_engine
 
 if TYPE_CHECKING:
     from porting.api import PortedModel
@@ -46,6 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Train for some calls and write their timeline."""
     if arguments.mode == "inference":
         arguments.wrong_usage("a trace is one of training calls")
+    require_engine(arguments.engine or "ready")
     # torch is loaded by the verbs that need it, and not for `porting --help`
     from porting.api import to_ipu
     from porting.bench.call_trace import record_calls

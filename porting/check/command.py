@@ -21,7 +21,7 @@ from porting.check.html_page import write_report_page
 from porting.check.preflight import assemble_report, look_at_sources
 from porting.check.report import Report
 from porting.check.selection import Selection, UnknownCodeError, read_codes
-from porting.cli import EXIT_DONE, EXIT_FAILED, EXIT_USAGE, refuse_usage
+from porting.cli import EXIT_DONE, EXIT_FAILED, EXIT_NOT_RUN, refuse_usage
 from porting.cli.program_names import split_program
 from porting.diagnostics import FORMATS as FINDING_FORMATS
 from porting.diagnostics import ExecutableError, Finding, Place, PortingError, print_finding, require_extra, say_number
@@ -53,9 +53,6 @@ start a training; the step that it gives is captured.
 
 A comment `# porting: allow host-read` allows a finding on its line, or on the
 line below. For a plain program the findings are what its port needs.
-
-exit status: 0 nothing found, 1 something found or not read, 2 it could not be
-looked at: no program, no function, nothing that trains a model
 """
 
 
@@ -114,7 +111,7 @@ def run(arguments: argparse.Namespace) -> int:
     for failure in report.failures:
         print_finding(failure, arguments.format if arguments.format in FINDING_FORMATS else "text")
     if report.failures:
-        return EXIT_USAGE
+        return EXIT_NOT_RUN
     return EXIT_DONE if report.is_clean or arguments.allow_unread and not report.standing else EXIT_FAILED
 
 

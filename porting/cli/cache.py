@@ -93,8 +93,7 @@ def run(arguments: argparse.Namespace) -> int:
         return int(arguments.act(store, arguments))
     except OSError as error:
         place = f"`{error.filename}`: " if error.filename else ""
-        print(f"porting cache: {place}{error.strerror or error}", file=sys.stderr)
-        return EXIT_FAILED
+        return refuse_usage("cache", f"{place}{error.strerror or error}")
 
 
 def _parse_seconds(text: str) -> float:

@@ -10,6 +10,7 @@ from typing import Any
 from porting.cli import EXIT_DONE, EXIT_FAILED
 from porting.cli.export import add_dump_argument, add_step_arguments, capture_program, choose_dump_files, write_dumps
 from porting.diagnostics import print_finding
+from porting.engines import require_engine
 
 __all__ = ["add_arguments", "load_or_capture", "run"]
 
@@ -25,9 +26,6 @@ a session:
   ...
   aot: 1.6x replay (chosen of 3, 0 of them out, in 14 s): compiled and kept in the cache (...)
   $ python train.py
-
-exit status: 0 when there is an executable, 1 when the step has to be replayed
-although another engine was asked for
 """
 
 
@@ -46,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Compile and print the result; the status tells whether training will be faster for it."""
+    require_engine(arguments.engine)
     step = load_or_capture(arguments)
     print(f"{arguments.step}: {step.graph.mode} step{f' of {step.target}' if step.target else ''}, {step.batch}")
     # dumps without a name lie beside the step, or beside the program that it is captured from

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import difflib
 import json
 from pathlib import Path
 from typing import Any, Dict, Tuple
 
 from porting.cli import EXIT_DONE, EXIT_FAILED, count, positive
 from porting.cli.export import PROGRAM_HELP, add_step_arguments, explain_write_errors, load_step_program
+from porting.diagnostics import show, suggest_name
 
 __all__ = ["add_arguments", "run"]
 
@@ -24,8 +24,6 @@ _EPILOG = f"""\
   memory of bow-pod16: 897 MiB an IPU; micro-batch 8
   ...
   fits: 20% of the fullest IPU's memory (17% to 23%)
-
-exit status: 0 when it fits or may, 1 when it does not, or nobody knows
 """
 
 
@@ -70,17 +68,17 @@ def run(arguments: argparse.Namespace) -> int:
     if calibration is not None:
         plan, measured = calibration.apply(plan), {"profile": calibration.to_dict()}
         if arguments.format != "json":
-            print(calibration)
+            show(calibration)
     if arguments.what_if:
         changed = _plan_program(arguments, _read_changes(arguments))
         changed = changed if calibration is None else calibration.apply(changed)
         if arguments.format == "json":
             print(json.dumps({"before": plan.to_dict(), "after": changed.to_dict(), **measured}, indent=2))
         else:
-            print(format_change(plan, changed))
+            show(format_change(plan, changed))
         plan = changed
     else:
-        print(json.dumps({**plan.to_dict(), **measured}, indent=2) if arguments.format == "json" else plan)
+        show(json.dumps({**plan.to_dict(), **measured}, indent=2) if arguments.format == "json" else plan)
     if arguments.samples and arguments.format != "json":
         hours = plan.forecast.count_hours(arguments.samples)
         print(f"{arguments.samples:,.0f} samples: {hours:,.1f} hours, {hours * plan.machine.num_chips:,.0f} IPU hours")
@@ -158,8 +156,7 @@ def _read_changes(arguments: argparse.Namespace) -> Dict[str, Any]:
     changes: Dict[str, Any] = {}
     for name, value in _split_pairs(arguments.what_if):
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            advice = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+            advice = suggest_name(name, known, otherwise=f"there are {', '.join(known)}")
             arguments.wrong_usage(f"--what-if: PortOptions has no {name}: {advice}")
         try:
             changes[name] = json.loads(value.lower() if value in ("True", "False") else value)

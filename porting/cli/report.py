@@ -6,6 +6,7 @@ Each of them runs in a process of its own, so that one that fails leaves the oth
 from __future__ import annotations
 
 import argparse
+import re
 import subprocess
 import sys
 import tempfile
@@ -13,7 +14,7 @@ from html import escape
 from pathlib import Path
 from typing import Iterator, List, NamedTuple, Sequence
 
-from porting.cli import EXIT_DONE, EXIT_FAILED
+from porting.cli import EXIT_DONE, EXIT_NOT_RUN
 from porting.cli.export import PROGRAM_HELP, explain_write_errors
 from porting.support.atomic_files import write_atomically
 from porting.support.bound_process import make_environment
@@ -28,8 +29,6 @@ _EPILOG = f"""\
   check   0  nothing was found
   ...
   report.html: check, verify, plan, bench
-
-exit status: 0 when all of them end with 0, 1 otherwise
 """
 
 _STYLE = """
@@ -43,6 +42,7 @@ _VERBS = {
     "bench": ("how fast it trains on this machine", ("--quick",)),
 }
 # of a plan, which says more after its verdict
+_ENDS_ERROR = re.compile(r" *= more: ")
 _VERDICTS = ("fits: ", "tight: ", "does not fit: ", "outside the evidence: ")
 
 
@@ -77,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
     with explain_write_errors(output):
         write_atomically(output, _write_report(arguments.program, parts).encode())
     print(f"{output}: {', '.join(verbs)}")
-    return EXIT_DONE if all(part.status == EXIT_DONE for part in parts) else EXIT_FAILED
+    return max((min(part.status, EXIT_NOT_RUN) for part in parts), default=EXIT_DONE)
 
 
 def _iter_parts(verbs: Sequence[str], arguments: argparse.Namespace) -> Iterator[_Part]:
@@ -96,8 +96,15 @@ def _iter_parts(verbs: Sequence[str], arguments: argparse.Namespace) -> Iterator
             )
             lines = [line for line in ended.stdout.splitlines() if line.strip() and str(page) not in line]
             text = page.read_text(encoding="utf-8") if page.exists() else ""
-            said = next((line for line in lines if line.startswith(_VERDICTS)), lines[-1].strip() if lines else "")
-            yield _Part(verb, ended.returncode, said, text or _write_plain(lines))
+            yield _Part(verb, ended.returncode, _choose_words(lines), text or _write_plain(lines))
+
+
+def _choose_words(lines: Sequence[str]) -> str:
+    """Choose the line that says most: a verdict, the error that a verb ends with, or the last one."""
+    if not lines:
+        return ""
+    starts = ("error[",) if _ENDS_ERROR.match(lines[-1]) else _VERDICTS
+    return next((line for line in reversed(lines) if line.startswith(starts)), lines[-1].strip())
 
 
 def _write_plain(lines: Sequence[str]) -> str:

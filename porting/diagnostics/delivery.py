@@ -6,13 +6,24 @@ import logging
 import os
 import sys
 import warnings
+from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Dict, Optional, Set, Type
+from typing import Any, Dict, Iterator, Optional, Set, Type
 
 from porting.diagnostics.errors import PortingError
 from porting.diagnostics.findings import Finding, render
+from porting.diagnostics.places import Place, caller_place
+from porting.diagnostics.terminal import show
 
-__all__ = ["PortingWarning", "log_finding", "log_in_one_line", "notify", "print_finding", "show_findings_alone"]
+__all__ = [
+    "PortingWarning",
+    "log_finding",
+    "log_in_one_line",
+    "notify",
+    "print_finding",
+    "show_findings_alone",
+    "warnings_as_findings",
+]
 
 _logger = logging.getLogger("porting")
 
@@ -28,8 +39,8 @@ class PortingWarning(UserWarning):
         return render(self.finding)
 
 
-def notify(finding: Finding, stacklevel: int = 2) -> None:
-    """Warn about `finding` at its place; without one, as `warnings.warn` would with this `stacklevel`.
+def notify(finding: Finding) -> None:
+    """Warn about `finding` at its place; without one, at the user's line that led here.
 
     Python's own filters apply: by default the same finding is shown once for each line of the user's that leads to
     it, and `warnings.simplefilter("error", PortingWarning)` turns findings into errors.
@@ -40,15 +51,30 @@ def notify(finding: Finding, stacklevel: int = 2) -> None:
     >>> shown[0].message.finding.code
     'B006'
     """
-    warning = PortingWarning(finding)
-    if finding.place is None:
-        warnings.warn(warning, stacklevel=stacklevel + 1)
-    else:
-        warnings.warn_explicit(warning, PortingWarning, finding.place.file, finding.place.line, registry=_ALREADY_SHOWN)
+    # a command or a thread has no line of the user's, and what starts them is none
+    place = finding.place or caller_place() or Place("porting", 0)
+    registry = _ALREADY_SHOWN.setdefault(place.file, {})
+    warnings.warn_explicit(PortingWarning(finding), PortingWarning, place.file, place.line, registry=registry)
 
 
-# Python keeps here what its filters let pass once, as it does in each module for `warnings.warn`.
-_ALREADY_SHOWN: Dict[Any, Any] = {}
+# Python keeps here what its filters let pass once, as it does in each module for `warnings.warn`, by file.
+_ALREADY_SHOWN: Dict[str, Dict[Any, Any]] = {}
+
+
+@contextmanager
+def warnings_as_findings(format: str = "text") -> Iterator[None]:
+    """Print what `notify` tells as a command prints findings, without the line that Python puts in front."""
+    with warnings.catch_warnings():
+        previous = warnings.showwarning
+
+        def show_warning(message: Any, category: Any, filename: str, lineno: int, *more: Any, **named: Any) -> None:
+            if isinstance(message, PortingWarning):
+                print_finding(message.finding, format)
+            else:
+                previous(message, category, filename, lineno, *more, **named)
+
+        warnings.showwarning = show_warning
+        yield
 
 
 def log_finding(finding: Finding, *, once: bool = False) -> None:
@@ -77,8 +103,8 @@ def log_in_one_line(finding: Finding, logger: logging.Logger) -> None:
 
 
 def print_finding(finding: Finding, format: str = "text") -> None:
-    """Write `finding` to standard error in one of `FORMATS`."""
-    sys.stderr.write(render(finding, format) + "\n")
+    """Write `finding` to standard error in one of `FORMATS`, in colours where that is a terminal."""
+    show(render(finding, format), sys.stderr)
 
 
 _TRACEBACK_VARIABLE = "PORTING_TRACEBACK"

@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from types import MappingProxyType
 from typing import Any, Dict, List, Mapping
 
-from ..diagnostics import OptionError
+from ..diagnostics import OptionError, suggest_name
 from ..support.entry_points import read_entry_points
 
 __all__ = [
@@ -81,10 +81,11 @@ def require_engine(name: str, *, source: str = "") -> None:
     """
     origin = f" ({source})" if source else ""
     if name not in MODES and name not in ENGINES and name not in _collect_foreign():
+        known = [*MODES, *engine_names()]
         raise OptionError.of(
             "P004",
             message=f"there is no engine called `{name}`{origin}",
-            help=f"use one of: {', '.join((*MODES, *engine_names()))}",
+            help=suggest_name(name, known, otherwise=f"use one of: {', '.join(known)}"),
         )
     reason = "" if name in MODES else why_not_installed(name)
     if reason:

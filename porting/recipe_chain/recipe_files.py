@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Iterator, List, Optional, Tuple
 
-from porting.diagnostics import PortingError, join_names
+from porting.diagnostics import PortingError, join_names, suggest_file, suggest_name
 
 __all__ = ["RECIPES_FOLDER", "Recipe", "RecipeStep", "copy_recipe", "create_folder", "find_recipe", "read_recipes"]
 
@@ -126,11 +126,11 @@ def find_recipe(name: str) -> Recipe:
         return recipes[name]
     if Path(name).is_dir():
         return _read_recipe(Path(name).resolve())
-    close = difflib.get_close_matches(name, recipes)
     raise PortingError.of(
         "R001",
         notes=f"asked for: `{name}`; there is: {', '.join(recipes)}",
-        help=f"did you mean `{close[0]}`?" if close else "`porting recipe list` says what each recipe shows",
+        help=suggest_name(name, recipes)
+        or suggest_file(name, otherwise="`porting recipe list` says what each recipe shows"),
     )
 
 

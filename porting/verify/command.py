@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple
 
-from porting.cli import EXIT_DONE, EXIT_FAILED, EXIT_USAGE, count, refuse_usage
+from porting.cli import EXIT_DONE, EXIT_FAILED, EXIT_NOT_RUN, count, refuse_usage
 from porting.diagnostics import ExecutableError, PortingError, find_raising_frame, print_finding, take_first_line
 from porting.support.progress import show_progress
 
@@ -50,9 +50,6 @@ port of a copy, or a function of a copied model that makes one; `each_epoch`,
   $ porting verify train.py:make --bisect v1.0..HEAD
   $ porting verify train.py:make --out certificate.json --sign ~/.ssh/id_ed25519
   $ porting verify --show certificate.json --check-signature allowed_signers
-
-exit status: 0 the verdict is PASS, or as --require says, and a run or a file that
-it is compared with agrees; 1 it is not; 2 it could not be run
 """
 
 
@@ -101,7 +98,7 @@ def run(arguments: argparse.Namespace) -> int:
         return _verify_program(arguments) if arguments.bisect is None else _bisect_program(arguments)
     except PortingError as error:
         print_finding(error.finding, arguments.format)
-        return EXIT_USAGE
+        return EXIT_NOT_RUN
 
 
 def _iter_misuses(arguments: argparse.Namespace, *, is_given: bool) -> Iterator[Tuple[bool, str]]:

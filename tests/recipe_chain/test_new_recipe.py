@@ -127,7 +127,7 @@ def test_a_new_recipe_from_a_module_finds_it_wherever_it_is_run(own_program):
 def test_new_overwrites_nothing(own_program, capsys):
     (own_program / "mine").mkdir()
 
-    assert main(["recipe", "new", "mine"]) == 1
+    assert main(["recipe", "new", "mine"]) == 2
 
     assert capsys.readouterr().err.startswith("error[R002]")
     assert list((own_program / "mine").iterdir()) == []
@@ -138,7 +138,7 @@ def test_new_overwrites_nothing(own_program, capsys):
     [("nowhere.py:make", "E020"), ("own_program.py:other", "E020"), ("own_program.py:with_text", "E022")],
 )
 def test_a_target_that_does_not_serve_leaves_nothing_behind(own_program, capsys, target, code):
-    assert main(["recipe", "new", "mine", "--model", target]) == 1
+    assert main(["recipe", "new", "mine", "--model", target]) == 2
 
     assert capsys.readouterr().err.startswith(f"error[{code}]")
     assert not (own_program / "mine").exists()
@@ -175,7 +175,7 @@ def test_any_other_batch_is_cut_to_the_batch_size_of_a_new_recipe(own_program):
 
 
 def test_the_advice_to_give_a_batch_size_can_be_followed(own_program, capsys):
-    assert main(["recipe", "new", "mine", "--model", "own_program.py:sized"]) == 1
+    assert main(["recipe", "new", "mine", "--model", "own_program.py:sized"]) == 2
     assert "= help: say how many samples a batch has: `--batch N`" in capsys.readouterr().err
 
 
@@ -195,7 +195,7 @@ def test_a_users_function_is_called_once(own_program):
 def test_a_file_that_no_program_can_import_is_refused(own_program, capsys, name):
     (own_program / name).write_text(TARGET)
 
-    assert main(["recipe", "new", "mine", "--model", f"{name}:make"]) == 1
+    assert main(["recipe", "new", "mine", "--model", f"{name}:make"]) == 2
     assert "error[E022]: a program cannot import" in capsys.readouterr().err
     assert not (own_program / "mine").exists()
 

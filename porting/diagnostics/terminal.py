@@ -1,0 +1,99 @@
+"""Show text on a terminal: findings and verdicts in colours, and long lines wrapped to its width.
+
+Files and pipes get the plain text, which programs read.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+import textwrap
+from typing import Any, Iterator, Mapping, Match, Optional
+
+__all__ = ["find_width", "has_colours", "paint", "show"]
+
+_CODES: Mapping[str, str] = {"red": "31", "green": "32", "yellow": "33", "blue": "34", "cyan": "36", "bold": "1"}
+_LEAST_WIDTH = 40
+
+_SEVERITIES = {"error": "red", "warning": "yellow", "note": "cyan"}
+_HEAD = re.compile(r"(error|warning|note)(\[[A-Z]\d+\]: )(.*)")
+_GUTTER = re.compile(r"( +(?:-->|=|(?:\d+ )?\|))(.*)")
+_ASIDE = re.compile(r"( *= (?:note|help|more): )")
+_VERDICTS = {
+    "green": re.compile(r"(?:ok|PASS|fits)\b"),
+    "red": re.compile(r"(?:FAILED|FAIL|does not fit)\b"),
+    "yellow": re.compile(r"(?:CHAOTIC|INCOMPLETE|tight|outside the evidence)\b"),
+}
+
+
+def has_colours(stream: Any) -> bool:
+    """Tell whether a stream shows colours: a terminal does, unless NO_COLOR is set; FORCE_COLOR sets them anywhere.
+
+    https://no-color.org and https://force-color.org say so of any value but an empty one.
+    """
+    if os.environ.get("NO_COLOR"):
+        return False
+    return bool(os.environ.get("FORCE_COLOR")) or (stream.isatty() and os.environ.get("TERM") != "dumb")
+
+
+def find_width(stream: Any) -> Optional[int]:
+    """Return how many columns the terminal of a stream has; None where there is no terminal."""
+    return max(shutil.get_terminal_size().columns, _LEAST_WIDTH) if stream.isatty() else None
+
+
+def paint(text: str, colour: str) -> str:
+    r"""Return `text` in a colour.
+
+    >>> paint("no", "red")
+    '\x1b[31mno\x1b[0m'
+    """
+    return f"\033[{_CODES[colour]}m{text}\033[0m"
+
+
+def show(text: object, stream: Any = None) -> None:
+    """Write lines to a stream, the standard output by default, as its reader can take them."""
+    stream = sys.stdout if stream is None else stream
+    width, is_coloured = find_width(stream), has_colours(stream)
+    for line in str(text).split("\n"):
+        for row in [line] if width is None else _wrap(line, width):
+            stream.write((_paint_line(row) if is_coloured else row) + "\n")
+    stream.flush()
+
+
+def _wrap(line: str, width: int) -> Iterator[str]:
+    """Wrap the sentences of findings; code, which lies beside a gutter, and tables stay as they are."""
+    aside = _ASIDE.match(line)
+    if len(line) <= width or not (aside or _HEAD.match(line)):
+        yield line
+        return
+    indent = " " * (len(aside[0]) if aside else 3)
+    yield from textwrap.wrap(
+        line,
+        width,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+        drop_whitespace=True,
+    )
+
+
+def _paint_line(line: str) -> str:
+    head = _HEAD.match(line)
+    if head:
+        return paint(head[1] + head[2], _SEVERITIES[head[1]]) + paint(head[3], "bold")
+    gutter = _GUTTER.match(line)
+    if gutter:
+        rest = gutter[2]
+        is_mark = gutter[1].strip() == "|"
+        return paint(gutter[1], "blue") + (re.sub(r"\^.*", _redden, rest) if is_mark else rest)
+    for colour, verdict in _VERDICTS.items():
+        word = verdict.match(line)
+        if word:
+            return paint(word[0], colour) + line[word.end() :]
+    return line
+
+
+def _redden(match: Match[str]) -> str:
+    return paint(match[0], "red")
