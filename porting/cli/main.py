@@ -1,3 +1,4 @@
+# PYTHON_ARGCOMPLETE_OK
 """Run the `porting` command: choose the verb, load only its module, turn errors into findings and exit statuses."""
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from types import MappingProxyType
 from typing import Mapping, NamedTuple, Optional, Sequence
 
 from porting.cli import EXIT_BROKEN_PIPE, EXIT_DONE, EXIT_INTERRUPTED, EXIT_NOT_RUN, STATUSES, Parser
+from porting.cli.completion import complete, is_asked_to_complete, read_typed_words
 from porting.diagnostics import FORMATS, PortingError, print_finding, suggest_name, warnings_as_findings
 from porting.support.wings import find_wing
 from porting.version import VERSION
@@ -117,6 +119,8 @@ exit status, of `porting run` the program's, of every other verb:
 def main(argv: Optional[Sequence[str]] = None) -> int:
     """Run the command and return its exit code; `argv` is without the program's name."""
     words = sys.argv[1:] if argv is None else list(argv)
+    if is_asked_to_complete():
+        complete(_build_parser(read_typed_words()))
     parser = _build_parser(words)
     _refuse_unknown_verb(parser, words)
     arguments, unknown = parser.parse_known_args(words)
@@ -199,4 +203,4 @@ def _tell_statuses(name: str) -> str:
 
 
 def _add_format(parser: argparse.ArgumentParser, formats: Sequence[str], *, default: str) -> None:
-    parser.add_argument("--format", choices=formats, default=default, help="how findings are printed (default: text)")
+    parser.add_argument("--format", choices=formats, default=default, help="of findings and tables (default: text)")

@@ -9,11 +9,14 @@ import argparse
 import dataclasses
 import json
 from pathlib import Path
-from typing import Any, Dict, Tuple
+from typing import Any, Dict, Mapping, Tuple
 
 from porting.cli import EXIT_DONE, EXIT_FAILED, count, positive
-from porting.cli.export import PROGRAM_HELP, add_step_arguments, explain_write_errors, load_step_program
+from porting.cli.completion import offer
+from porting.cli.export import PROGRAM_HELP, add_step_arguments, load_step_program
+from porting.cli.output_files import require_folders, write_output
 from porting.diagnostics import show, suggest_name
+from porting.machines.machine import read_machines
 
 __all__ = ["add_arguments", "run"]
 
@@ -31,13 +34,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
     parser.epilog = _EPILOG
     parser.add_argument("program", metavar="PROGRAM:FUNCTION", help="what to plan, as in train.py:make")
-    parser.add_argument(
+    machine = parser.add_argument(
         "--machine",
         "--ipu",
         default="bow-pod16",
         metavar="NAME",
         help="a system, as bow-pod64, a chip, as gc2, or FILE.json:NAME (default: bow-pod16)",
     )
+    offer(machine, read_machines)
     parser.add_argument("--ipus", type=count, metavar="N", help="IPUs of a replica (default: as few as it fits on)")
     parser.add_argument("--recompute", metavar="A,B,...", help="modules whose outputs are kept, all else is recomputed")
     parser.add_argument("--stages", metavar="A=1,B=2,...", help="modules where stages begin, and their IPUs")
@@ -60,6 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
     # torch is loaded by the verbs that need it, and not for `porting --help`
     from porting.planning import calibrate, format_change, read_profile
 
+    require_folders(arguments.html and Path(arguments.html))
     if arguments.reduce:
         return _reduce_program(arguments)
     plan = _plan_program(arguments, {})
@@ -78,18 +83,23 @@ def run(arguments: argparse.Namespace) -> int:
             show(format_change(plan, changed))
         plan = changed
     else:
-        show(json.dumps({**plan.to_dict(), **measured}, indent=2) if arguments.format == "json" else plan)
+        _print_plan(plan, measured, as_json=arguments.format == "json")
     if arguments.samples and arguments.format != "json":
         hours = plan.forecast.count_hours(arguments.samples)
         print(f"{arguments.samples:,.0f} samples: {hours:,.1f} hours, {hours * plan.machine.num_chips:,.0f} IPU hours")
     if arguments.html:
         from porting.planning.plan_page import write_plan_page
-        from porting.support.atomic_files import write_atomically
 
-        with explain_write_errors(Path(arguments.html)):
-            write_atomically(Path(arguments.html), write_plan_page(plan, arguments.program).encode())
+        write_output(Path(arguments.html), write_plan_page(plan, arguments.program).encode())
         print(f"{arguments.html}: the plan as a page")
     return EXIT_DONE if plan.fits else EXIT_FAILED
+
+
+def _print_plan(plan: Any, measured: Mapping[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps({**plan.to_dict(), **measured}, indent=2))
+    else:
+        show(plan)
 
 
 def _plan_program(arguments: argparse.Namespace, changes: Dict[str, Any]) -> Any:

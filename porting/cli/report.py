@@ -6,6 +6,7 @@ Each of them runs in a process of its own, so that one that fails leaves the oth
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import subprocess
 import sys
@@ -15,8 +16,8 @@ from pathlib import Path
 from typing import Iterator, List, NamedTuple, Sequence
 
 from porting.cli import EXIT_DONE, EXIT_NOT_RUN
-from porting.cli.export import PROGRAM_HELP, explain_write_errors
-from porting.support.atomic_files import write_atomically
+from porting.cli.export import PROGRAM_HELP
+from porting.cli.output_files import require_folders, write_output
 from porting.support.bound_process import make_environment
 from porting.support.html_pages import write_page
 
@@ -69,14 +70,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run the verbs one after the other, print what each says, and write the page."""
     verbs = [verb for verb in _VERBS if verb not in arguments.without]
+    output, as_json = Path(arguments.html), arguments.format == "json"
+    require_folders(output)
     parts: List[_Part] = []
     for part in _iter_parts(verbs, arguments):
-        print(f"{part.verb:7} {part.status}  {part.said}", flush=True)
         parts.append(part)
-    output = Path(arguments.html)
-    with explain_write_errors(output):
-        write_atomically(output, _write_report(arguments.program, parts).encode())
-    print(f"{output}: {', '.join(verbs)}")
+        if not as_json:
+            print(f"{part.verb:7} {part.status}  {part.said}", flush=True)
+    write_output(output, _write_report(arguments.program, parts).encode())
+    if not as_json:
+        print(f"{output}: {', '.join(verbs)}")
+    else:
+        records = [{"verb": part.verb, "status": part.status, "said": part.said} for part in parts]
+        print(json.dumps({"page": str(output), "parts": records}, indent=2))
     return max((min(part.status, EXIT_NOT_RUN) for part in parts), default=EXIT_DONE)
 
 

@@ -104,7 +104,10 @@ def log_in_one_line(finding: Finding, logger: logging.Logger) -> None:
 
 def print_finding(finding: Finding, format: str = "text") -> None:
     """Write `finding` to standard error in one of `FORMATS`, in colours where that is a terminal."""
-    show(render(finding, format), sys.stderr)
+    if format == "text":
+        show(render(finding), sys.stderr)
+    else:
+        sys.stderr.write(render(finding, format) + "\n")
 
 
 _TRACEBACK_VARIABLE = "PORTING_TRACEBACK"

@@ -19,8 +19,10 @@ _LEAST_WIDTH = 40
 
 _SEVERITIES = {"error": "red", "warning": "yellow", "note": "cyan"}
 _HEAD = re.compile(r"(error|warning|note)(\[[A-Z]\d+\]: )(.*)")
-_GUTTER = re.compile(r"( +(?:-->|=|(?:\d+ )?\|))(.*)")
-_ASIDE = re.compile(r"( *= (?:note|help|more): )")
+_CODE = re.compile(r"( +(?:-->|(?:\d+ )?\|))(.*)")
+_START = re.compile(r" *(?:= (?:note|help|more): )?")
+# two blanks part the columns of a table
+_COLUMNS = re.compile(r"\S {2,}\S")
 _VERDICTS = {
     "green": re.compile(r"(?:ok|PASS|fits)\b"),
     "red": re.compile(r"(?:FAILED|FAIL|does not fit)\b"),
@@ -63,36 +65,30 @@ def show(text: object, stream: Any = None) -> None:
 
 
 def _wrap(line: str, width: int) -> Iterator[str]:
-    """Wrap the sentences of findings; code, which lies beside a gutter, and tables stay as they are."""
-    aside = _ASIDE.match(line)
-    if len(line) <= width or not (aside or _HEAD.match(line)):
+    """Wrap a sentence; code beside a gutter, and the rows of tables, stay as they are."""
+    start = _START.match(line)
+    indent = len(start[0]) if start else 0
+    if len(line) <= width or _CODE.match(line) or _COLUMNS.search(line, indent) or not line[indent:]:
         yield line
         return
-    indent = " " * (len(aside[0]) if aside else 3)
     yield from textwrap.wrap(
-        line,
-        width,
-        subsequent_indent=indent,
-        break_long_words=False,
-        break_on_hyphens=False,
-        drop_whitespace=True,
+        line, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
     )
 
 
 def _paint_line(line: str) -> str:
-    head = _HEAD.match(line)
+    head, code = _HEAD.match(line), _CODE.match(line)
     if head:
         return paint(head[1] + head[2], _SEVERITIES[head[1]]) + paint(head[3], "bold")
-    gutter = _GUTTER.match(line)
-    if gutter:
-        rest = gutter[2]
-        is_mark = gutter[1].strip() == "|"
-        return paint(gutter[1], "blue") + (re.sub(r"\^.*", _redden, rest) if is_mark else rest)
+    if code:
+        is_mark = code[1].strip() == "|"
+        return paint(code[1], "blue") + (re.sub(r"\^.*", _redden, code[2]) if is_mark else code[2])
     for colour, verdict in _VERDICTS.items():
         word = verdict.match(line)
         if word:
             return paint(word[0], colour) + line[word.end() :]
-    return line
+    start = _START.match(line)
+    return paint(start[0], "blue") + line[start.end() :] if start and start[0].strip() else line
 
 
 def _redden(match: Match[str]) -> str:

@@ -484,3 +484,24 @@ def test_help_starts_without_torch():
     output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
 
     assert output.strip() == "False"
+
+
+def test_results_are_told_as_data(measured, capsys):
+    assert main(["bench", "cnn", "--quick", "--format", "json"]) == 2
+
+    assert {case["reason"] for case in json.loads(capsys.readouterr().out)["cells"]} == {"not measured here"}
+
+
+def test_workloads_are_listed_as_data(capsys):
+    assert main(["bench", "--list", "--format", "json"]) == 0
+
+    assert "mushrooms" in {workload["name"] for workload in json.loads(capsys.readouterr().out)}
+
+
+def test_an_engine_of_a_file_that_there_is_not_is_refused_before_anything_runs(tmp_path, measured, capsys):
+    (tmp_path / "b.json").write_text('{"benchmarks": {"cnn": {"matrix": {"engine": ["auto", "replai"]}}}}')
+
+    assert main(["bench", str(tmp_path / "b.json")]) == 2
+
+    assert "did you mean `replay`?" in capsys.readouterr().err
+    assert measured == []

@@ -81,6 +81,7 @@ def test_predictions_stand_beside_measurements(store, tmp_path, capsys):
 
 def test_without_predictions_there_is_no_table(store, capsys):
     assert printed(capsys, "tunings") == f"no predictions in {store.folder}\n"
+    assert json.loads(printed(capsys, "tunings", "--format", "json")) == []
 
 
 def test_an_empty_list_says_where_it_looked(tmp_path, capsys):
@@ -144,6 +145,14 @@ def test_two_executables_are_compared(store, capsys):
     text = printed(capsys, "why", ONE.digest[:6], TWO.digest[:6])
 
     assert text == f"from {ONE.digest[:8]} to {TWO.digest[:8]}:\n  threads 1 -> 2\n"
+
+
+def test_reasons_are_told_as_data(store, capsys):
+    why = json.loads(printed(capsys, "why", TWO.digest, "--format", "json"))
+    compared = json.loads(printed(capsys, "why", ONE.digest, TWO.digest, "--format", "json"))
+
+    assert why == {"key": TWO.digest, "problem": "", "because": ["threads 1 -> 2", "batch 8 -> 16"], "failures": {}}
+    assert compared == {"from": ONE.digest, "to": TWO.digest, "changes": ["threads 1 -> 2"]}
 
 
 def test_failures_are_told(store, capsys):

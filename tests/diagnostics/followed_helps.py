@@ -301,7 +301,7 @@ STEPS: Dict[str, List[Step]] = {
             ('require_file("mushrooms.csv")', 'open("mushrooms.csv", "w").close()\nrequire_file("mushrooms.csv")'),
         )
     ],
-    "E029": [follow("choose a folder", ("nowhere/model.step", "model.step"))],
+    "E029": [follow("make the folder, or name a file in another one", ("nowhere/model.step", "model.step"))],
     "C007": [
         follow(
             "with the plain model",

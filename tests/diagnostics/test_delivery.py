@@ -21,6 +21,7 @@ from porting.diagnostics import (
     print_finding,
     render,
     show_findings_alone,
+    warnings_as_findings,
 )
 
 FINDING = Finding("B006", "3 samples are dropped")
@@ -51,6 +52,29 @@ def test_a_notice_without_place_points_at_the_caller():
         adapter()
 
     assert shown[0].filename == __file__
+
+
+def test_a_notice_without_a_user_on_the_stack_points_at_no_launcher(monkeypatch):
+    monkeypatch.setattr("porting.diagnostics.delivery.caller_place", lambda: None)
+
+    with pytest.warns(PortingWarning) as shown:
+        notify(FINDING)
+
+    assert (shown[0].filename, shown[0].lineno) == ("porting", 0)
+
+
+def test_a_command_prints_notices_as_findings(capsys):
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        with warnings_as_findings():
+            notify(Finding("B006", "told by a command"))
+
+    assert capsys.readouterr().err == render(Finding("B006", "told by a command")) + "\n"
+
+
+def test_a_command_leaves_other_warnings_as_they_are():
+    with pytest.warns(UserWarning, match="of the user's"), warnings_as_findings():
+        warnings.warn("of the user's", UserWarning, stacklevel=1)
 
 
 def test_notices_can_be_made_errors():
