@@ -15,7 +15,15 @@ from porting.cli import EXIT_DONE, EXIT_FAILED, add_action, count, refuse_usage
 from porting.cli.completion import offer
 from porting.comparison import largest_difference
 from porting.diagnostics import ExecutableError, PortingError, find_width, has_colours, paint, say_number, show
-from porting.recipe_chain.recipe_files import Recipe, RecipeStep, copy_recipe, create_folder, find_recipe, read_recipes
+from porting.recipe_chain.recipe_files import (
+    Recipe,
+    RecipeStep,
+    copy_recipe,
+    create_folder,
+    find_recipe,
+    read_recipes,
+    require_new,
+)
 
 __all__ = ["add_arguments", "run"]
 
@@ -235,6 +243,8 @@ def _say_what_runs(text: str) -> None:
 def _begin_recipe(destination: Path, target: Optional[str], batch_size: Optional[int]) -> int:
     if target is None and batch_size is not None:
         return refuse_usage("recipe", "`--batch` is for a model of yours, `--model PROGRAM:FUNCTION`")
+    # before a model of minutes is loaded
+    require_new(destination)
     user = None if target is None else _load_user_model(target, batch_size)
     _load_module("new_recipe").write_recipe(destination, user)
     print(f"the steps are in {destination}; `workload.py` in it is what is yours; try them:")

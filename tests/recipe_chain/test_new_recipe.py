@@ -111,7 +111,7 @@ def test_a_new_recipe_passes_its_checks_at_once(own_program, capsys, model):
     assert command[:3] == ["porting", "recipe", "run"]
     assert main(command[1:]) == 0
 
-    assert capsys.readouterr().out.endswith("7 checks of mine: all hold\n")
+    assert capsys.readouterr().out.endswith("8 checks of mine: all hold\n")
 
 
 @pytest.mark.slow
@@ -124,10 +124,13 @@ def test_a_new_recipe_from_a_module_finds_it_wherever_it_is_run(own_program):
     assert re.fullmatch(r"loss \d\.\d+ -> \d\.\d+\n", result.stdout), result.stderr
 
 
-def test_new_overwrites_nothing(own_program, capsys):
+@pytest.mark.parametrize("model", [[], ["--model", "own_program.py:counted"]], ids=["placeholder", "model"])
+def test_new_overwrites_nothing_and_loads_no_model(own_program, capsys, model):
     (own_program / "mine").mkdir()
 
-    assert main(["recipe", "new", "mine"]) == 2
+    assert main(["recipe", "new", "mine", *model]) == 2
+
+    assert "own_program" not in sys.modules
 
     assert capsys.readouterr().err.startswith("error[R002]")
     assert list((own_program / "mine").iterdir()) == []
@@ -221,3 +224,52 @@ def test_the_checks_of_a_new_recipe_find_what_is_not_portable(own_program, capsy
 
     assert main(["recipe", "run", "./mine", "--check", "--step", "1"]) == 1
     assert "FAILED step 1: losses equal step 0's" in capsys.readouterr().out
+
+
+DRAWING = """
+import random
+
+import numpy
+import torch
+from torch import nn
+
+
+class Noisy(nn.Module):
+    def __init__(self, draw):
+        super().__init__()
+        self.layer, self.noise = nn.Linear(3, 1), float(draw())
+
+    def forward(self, x):
+        return self.layer(x) + self.noise
+
+
+def make(draw=random.random):
+    return Noisy(draw), nn.MSELoss(), (torch.ones(4, 3), torch.ones(4, 1))
+
+
+def draw_by_numpy():
+    return make(numpy.random.rand)
+
+
+def draw_by_own():
+    return make(numpy.random.default_rng().random)
+"""
+
+
+@pytest.mark.parametrize("name", ["make", "draw_by_numpy"])
+def test_all_steps_draw_the_same_numbers(own_program, capsys, name):
+    (own_program / "own_program.py").write_text(DRAWING)
+    main(["recipe", "new", "mine", "--model", f"own_program.py:{name}"])
+
+    assert main(["recipe", "run", "./mine", "--check"]) == 0, capsys.readouterr().out
+
+
+def test_a_model_that_draws_from_a_generator_of_its_own_is_told(own_program, capsys):
+    (own_program / "own_program.py").write_text(DRAWING)
+    main(["recipe", "new", "mine", "--model", "own_program.py:draw_by_own"])
+
+    assert main(["recipe", "run", "./mine", "--check", "--step", "0"]) == 1
+
+    shown = capsys.readouterr().out
+    assert "FAILED step 0: a second training has the same losses" in shown
+    assert "`numpy.random.default_rng()`" in shown
