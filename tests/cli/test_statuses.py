@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from porting.cli import STATUSES
@@ -170,3 +172,12 @@ def test_the_help_of_each_verb_ends_with_its_statuses(verb, capsys):
     last = capsys.readouterr().out.split("\n\n")[-1]
     assert last.startswith("exit status: ")
     assert VERBS[verb].denial in " ".join(last.split())
+
+
+def test_the_page_has_both_tables():
+    page = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text(encoding="utf-8")
+
+    of_all = [f"| {status} | {meaning} |" for status, meaning in STATUSES.items()]
+    of_verbs = [f"| `{name}` | {verb.denial} |" for name, verb in VERBS.items() if verb.denial]
+    rows = [line for line in page.splitlines() if line.startswith(("| 0", "| 1", "| 2", "| `"))]
+    assert rows == [*of_all, *of_verbs]
