@@ -13,7 +13,7 @@ from typing import Any, Dict, Iterator, Optional, Set, Type
 from porting.diagnostics.errors import PortingError
 from porting.diagnostics.findings import Finding, render
 from porting.diagnostics.places import Place, caller_place
-from porting.diagnostics.terminal import show
+from porting.diagnostics.terminal import fit, show
 
 __all__ = [
     "PortingWarning",
@@ -63,18 +63,27 @@ _ALREADY_SHOWN: Dict[str, Dict[Any, Any]] = {}
 
 @contextmanager
 def warnings_as_findings(format: str = "text") -> Iterator[None]:
-    """Print what `notify` tells as a command prints findings, without the line that Python puts in front."""
-    with warnings.catch_warnings():
-        previous = warnings.showwarning
-
-        def show_warning(message: Any, category: Any, filename: str, lineno: int, *more: Any, **named: Any) -> None:
-            if isinstance(message, PortingWarning):
-                print_finding(message.finding, format)
-            else:
-                previous(message, category, filename, lineno, *more, **named)
-
-        warnings.showwarning = show_warning
+    """Print what `notify` tells as a command prints findings, without the lines that Python puts around it."""
+    previous = warnings.formatwarning
+    _show_warnings_alone(format)
+    try:
         yield
+    finally:
+        warnings.formatwarning = previous
+
+
+def _show_warnings_alone(format: str = "text") -> None:
+    """Let Python print findings that are warnings as they are; other warnings keep their lines."""
+    previous = warnings.formatwarning
+
+    def write(message: Any, category: Any, filename: str, lineno: int, line: Optional[str] = None) -> str:
+        if isinstance(message, PortingWarning):
+            text = render(message.finding, format)
+            return (fit(text, sys.stderr) if format == "text" else text) + "\n"
+        return previous(message, category, filename, lineno, line)
+
+    # not `showwarning`, which a program that records its warnings replaces
+    warnings.formatwarning = write
 
 
 def log_finding(finding: Finding, *, once: bool = False) -> None:
@@ -114,7 +123,7 @@ _TRACEBACK_VARIABLE = "PORTING_TRACEBACK"
 
 
 def show_findings_alone() -> None:
-    """Print uncaught findings as the command line prints them; other errors keep their tracebacks.
+    """Print uncaught findings and those that are warnings as the command does; other errors keep their tracebacks.
 
     PopTorch installs a hook of its own, which logs an error as critical and prints the traceback of each of its
     causes. The environment variable PORTING_TRACEBACK=1 restores tracebacks.
@@ -123,11 +132,12 @@ def show_findings_alone() -> None:
     if getattr(previous, "shows_findings_alone", False):
         return
 
-    def show(kind: Type[BaseException], error: BaseException, trace: Optional[TracebackType]) -> None:
+    def show_error(kind: Type[BaseException], error: BaseException, trace: Optional[TracebackType]) -> None:
         if isinstance(error, PortingError) and os.environ.get(_TRACEBACK_VARIABLE, "0") == "0":
             print_finding(error.finding)
         else:
             previous(kind, error, trace)
 
-    show.shows_findings_alone = True  # type: ignore[attr-defined]
-    sys.excepthook = show
+    show_error.shows_findings_alone = True  # type: ignore[attr-defined]
+    sys.excepthook = show_error
+    _show_warnings_alone()

@@ -12,7 +12,7 @@ import sys
 import textwrap
 from typing import Any, Iterator, Mapping, Match, Optional
 
-__all__ = ["find_width", "has_colours", "paint", "show"]
+__all__ = ["find_width", "fit", "has_colours", "paint", "show"]
 
 _CODES: Mapping[str, str] = {"red": "31", "green": "32", "yellow": "33", "blue": "34", "cyan": "36", "bold": "1"}
 _LEAST_WIDTH = 40
@@ -57,11 +57,15 @@ def paint(text: str, colour: str) -> str:
 def show(text: object, stream: Any = None) -> None:
     """Write lines to a stream, the standard output by default, as its reader can take them."""
     stream = sys.stdout if stream is None else stream
-    width, is_coloured = find_width(stream), has_colours(stream)
-    for line in str(text).split("\n"):
-        for row in [line] if width is None else _wrap(line, width):
-            stream.write((_paint_line(row) if is_coloured else row) + "\n")
+    stream.write(fit(str(text), stream) + "\n")
     stream.flush()
+
+
+def fit(text: str, stream: Any) -> str:
+    """Return lines as the reader of a stream can take them: wrapped and in colours, or as they are."""
+    width, is_coloured = find_width(stream), has_colours(stream)
+    rows = [row for line in text.split("\n") for row in ([line] if width is None else _wrap(line, width))]
+    return "\n".join(_paint_line(row) if is_coloured else row for row in rows)
 
 
 def _wrap(line: str, width: int) -> Iterator[str]:

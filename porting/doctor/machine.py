@@ -158,7 +158,7 @@ def _probe_memory() -> Probe:
     """Report the memory, which is never a fault: models differ."""
     total = _read_memory()
     return Probe(
-        "memory", "enough for the model; `porting memory` tells", format_bytes(total) if total else "not known"
+        "memory", "enough for the model; `porting plan` tells", format_bytes(total) if total else "not known"
     )
 
 

@@ -63,18 +63,29 @@ def test_a_notice_without_a_user_on_the_stack_points_at_no_launcher(monkeypatch)
     assert (shown[0].filename, shown[0].lineno) == ("porting", 0)
 
 
-def test_a_command_prints_notices_as_findings(capsys):
-    with warnings.catch_warnings():
-        warnings.simplefilter("always")
-        with warnings_as_findings():
-            notify(Finding("B006", "told by a command"))
+def write_as_python_does(warning: Warning) -> str:
+    """Write a warning as Python shows it where nobody records it."""
+    return warnings.formatwarning(warning, type(warning), "train.py", 7, "the line")
 
-    assert capsys.readouterr().err == render(Finding("B006", "told by a command")) + "\n"
+
+def test_a_command_prints_notices_as_findings_alone():
+    with warnings_as_findings():
+        shown = write_as_python_does(PortingWarning(FINDING))
+
+    assert shown == render(FINDING) + "\n"
+    assert write_as_python_does(PortingWarning(FINDING)).startswith("train.py:7: PortingWarning: ")
+
+
+def test_a_command_prints_notices_in_its_format():
+    with warnings_as_findings("json"):
+        assert write_as_python_does(PortingWarning(FINDING)) == render(FINDING, "json") + "\n"
 
 
 def test_a_command_leaves_other_warnings_as_they_are():
-    with pytest.warns(UserWarning, match="of the user's"), warnings_as_findings():
-        warnings.warn("of the user's", UserWarning, stacklevel=1)
+    with warnings_as_findings():
+        assert (
+            write_as_python_does(UserWarning("of the user's")) == "train.py:7: UserWarning: of the user's\n  the line\n"
+        )
 
 
 def test_notices_can_be_made_errors():
