@@ -157,7 +157,7 @@ def _load_module(name: ProgramName) -> Tuple[ModuleType, Optional[Place]]:
     path = Path(name.source)
     folder = str(path.resolve().parent) if name.is_file else os.getcwd()
     if name.is_file and not path.is_file():
-        remedy = suggest_file(path, otherwise=f"give it as `{_FORM}`")
+        remedy = suggest_file(path, otherwise=f"write the file, or name another: it is looked for in `{folder}`")
         raise ExecutableError.of("E020", message=f"there is no file `{path}`", help=remedy)
     if sys.path[:1] != [folder]:
         sys.path.insert(0, folder)
