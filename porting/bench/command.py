@@ -181,7 +181,7 @@ def run(arguments: argparse.Namespace) -> int:
     Raises PortingError E029, P004, T001, T002, T005, T006 or X001 before anything runs.
     """
     if arguments.list_workloads:
-        return _list_workloads(as_json=arguments.format == "json")
+        return _show_workloads(as_json=arguments.format == "json")
     _check_usage(arguments)
     require_folders(arguments.json, arguments.html, arguments.png)
     matrix = read_matrix(arguments)
@@ -226,7 +226,7 @@ def run(arguments: argparse.Namespace) -> int:
     return _choose_status([record["result"] for record in results.own_cases])
 
 
-def _list_workloads(*, as_json: bool) -> int:
+def _show_workloads(*, as_json: bool) -> int:
     workloads = load_workloads().WORKLOADS
     if as_json:
         listed = [

@@ -133,7 +133,7 @@ class Report:
     def _write_lines(self) -> Iterator[str]:
         num_standing = len(self.standing)
         if num_standing > _VERY_LONG:
-            yield from (*_list_in_short(self.standing), "")
+            yield from (*_write_in_short(self.standing), "")
         for file, found in groupby(self.findings, key=_name_file):
             together = list(found)
             yield f"{file or 'without a place'}: {count_severities(together)}"
@@ -141,7 +141,7 @@ class Report:
             yield render_all(together)
             yield ""
         if self.is_ported and num_standing > _LONG:
-            yield from (*_list_in_short(self.standing), "")
+            yield from (*_write_in_short(self.standing), "")
         if self.needs:
             yield f"what a port of {self.program} needs, in this order:"
             for number, need in enumerate(self.needs, 1):
@@ -203,7 +203,7 @@ def _name_file(finding: Finding) -> str:
     return finding.place.file if finding.place is not None else ""
 
 
-def _list_in_short(findings: Sequence[Finding]) -> Iterator[str]:
+def _write_in_short(findings: Sequence[Finding]) -> Iterator[str]:
     """List the codes of findings from the worst on, a line each, with their places."""
     severities = list(Severity)
     ranked = sorted(findings, key=lambda finding: severities.index(Severity(finding.severity)))

@@ -8,7 +8,7 @@ import sys
 import warnings
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Dict, Iterator, Optional, Set, Type
+from typing import Any, Dict, Iterator, Optional, Set, Type, Union
 
 from porting.diagnostics.errors import PortingError
 from porting.diagnostics.findings import Finding, render
@@ -76,7 +76,9 @@ def _show_warnings_alone(format: str = "text") -> None:
     """Let Python print findings that are warnings as they are; other warnings keep their lines."""
     previous = warnings.formatwarning
 
-    def write(message: Any, category: Any, filename: str, lineno: int, line: Optional[str] = None) -> str:
+    def write(
+        message: Union[Warning, str], category: Type[Warning], filename: str, lineno: int, line: Optional[str] = None
+    ) -> str:
         if isinstance(message, PortingWarning):
             text = render(message.finding, format)
             return (fit(text, sys.stderr) if format == "text" else text) + "\n"
