@@ -82,7 +82,7 @@ def test_inference_needs_no_label(target, capsys):
 
 @pytest.mark.parametrize("stages", ["2=x", "2", "2=2"])
 def test_stages_that_are_none_are_a_finding(target, capsys, stages):
-    assert main(["memory", f"{target}:make", "--stages", stages]) == 1
+    assert main(["memory", f"{target}:make", "--stages", stages]) == 2
 
     assert "error[P002]" in capsys.readouterr().err
 
@@ -97,7 +97,7 @@ def test_a_machine_is_named_and_shared_out(target, capsys):
 
 
 def test_an_unknown_machine_is_refused_with_the_nearest(target, capsys):
-    assert main(["plan", f"{target}:make", "--machine", "bow-pod15"]) == 1
+    assert main(["plan", f"{target}:make", "--machine", "bow-pod15"]) == 2
     assert "did you mean `bow-pod16`?" in capsys.readouterr().err
 
 
@@ -111,14 +111,14 @@ def test_what_other_options_would_change_is_one_table(target, capsys):
 
 
 def test_an_option_that_there_is_not_is_refused(target, capsys):
-    assert main(["plan", f"{target}:make", "--what-if", "precision=float8"]) == 1
+    assert main(["plan", f"{target}:make", "--what-if", "precision=float8"]) == 2
     assert "P002" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("words", "fault"),
     [
-        (["--what-if", "precison=float16"], "did you mean precision?"),
+        (["--what-if", "precison=float16"], "did you mean `precision`?"),
         (["--what-if", "nonsense=3"], "PortOptions has no nonsense"),
         (["--samples", "-5"], "must be a number above 0"),
         (["--loader-rate", "0"], "must be a number above 0"),
@@ -214,7 +214,7 @@ def test_planned_and_measured_are_shown(target, report, capsys):
 
 
 def test_a_report_that_is_none_is_a_finding(target, capsys):
-    assert main(["plan", f"{target}:make", "--profile", target]) == 1
+    assert main(["plan", f"{target}:make", "--profile", target]) == 2
 
     assert "error[X001]" in capsys.readouterr().err
 
