@@ -81,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
         plan = changed
     else:
         print(json.dumps({**plan.to_dict(), **measured}, indent=2) if arguments.format == "json" else plan)
-    if arguments.samples and arguments.format != "json":
+    if arguments.samples and arguments.format != "json" and plan.verdict != "does not fit":
         hours = plan.forecast.count_hours(arguments.samples)
         print(f"{arguments.samples:,.0f} samples: {hours:,.1f} hours, {hours * plan.machine.num_chips:,.0f} IPU hours")
     if arguments.html:

@@ -12,8 +12,8 @@ from porting.support.late_names import read_late_names
 
 if TYPE_CHECKING:  # `as` makes a name public
     from porting.planning.memory_model import StageMemory as StageMemory
+    from porting.planning.plan_record import Plan as Plan
     from porting.planning.plan_text import format_change as format_change
-    from porting.planning.planner import Plan as Plan
     from porting.planning.planner import make_plan as make_plan
     from porting.planning.planner import memory_report as memory_report
     from porting.planning.planner import plan as plan

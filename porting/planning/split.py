@@ -14,6 +14,7 @@ from typing import Dict, List, Mapping, Optional, Sequence, Set, Tuple
 from .memory_model import Layout, count_copies, measure_ipus, measure_resident, measure_stage
 from .stage_search import Found, Search, Segment
 from .step_memory import StepMemory
+from .throughput import count_rounds
 
 __all__ = ["Split", "Splitter", "collect_cuts", "split_step"]
 
@@ -148,10 +149,9 @@ class Splitter:
         return self._resident[-1] <= num_ipus * limit
 
     def _measure_pace(self, num_stages: int) -> float:
-        """Return how many rounds of a pipeline a micro-batch takes, of those that fill it or of the accumulation."""
-        passes = 2 if self._step.mode == "training" else 1
-        micro_batches = max(self._accumulation, passes * (num_stages - 1) + 1)
-        return 1 + passes * (num_stages - 1) / micro_batches
+        """Return the rounds of a pipeline for each micro-batch of the accumulation, or of as many as fill it."""
+        rounds = count_rounds(self._step, max(self._accumulation, count_copies(0, num_stages)), num_stages)
+        return rounds / max(self._accumulation, count_copies(0, num_stages))
 
     def _find_weights(self, begin: int, finish: int) -> int:
         """Return the tied weights that are used between two places, as bits."""

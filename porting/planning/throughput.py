@@ -18,6 +18,7 @@ of 2021 trained at two thirds of the estimate, and its ResNet-50 on four IPUs at
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 from typing import Dict, List, Optional, Sequence
@@ -26,7 +27,7 @@ from ..machines import Machine
 from .memory_model import Layout, StageMemory
 from .step_memory import Operation, StepMemory
 
-__all__ = ["Forecast", "Scale", "forecast", "list_scaling"]
+__all__ = ["Forecast", "Pace", "Scale", "count_rounds"]
 
 _ERROR = 0.15
 _MOST_CHIPS = 256
@@ -80,75 +81,64 @@ class Scale:
     share: float
 
 
-def list_scaling(
-    step: StepMemory,
-    layout: Layout,
-    memories: Sequence[StageMemory],
-    machine: Machine,
-    *,
-    accumulation: int,
-    loader_rate: Optional[float] = None,
-) -> List[Scale]:
-    """Forecast the speed on 1, 2, 4, ... replicas up to 256 chips, and further where the machine has more."""
-    found: List[Scale] = []
-    count = 1
-    while count * layout.num_ipus <= max(_MOST_CHIPS, machine.num_chips):
-        speed = forecast(
-            step,
-            layout,
-            memories,
-            machine,
-            accumulation=accumulation,
-            replicas=count,
-            loader_rate=loader_rate,
-        ).samples_per_second
-        single = found[0].samples_per_second if found else speed
-        found.append(Scale(count, speed, speed / (count * single)))
-        count *= 2
-    return found
-
-
-def forecast(
-    step: StepMemory,
-    layout: Layout,
-    memories: Sequence[StageMemory],
-    machine: Machine,
-    *,
-    accumulation: int,
-    replicas: Optional[int] = None,
-    loader_rate: Optional[float] = None,
-) -> Forecast:
-    """Estimate the speed of `step` as `layout` has it, on all replicas that `machine` has room for, or on `replicas`.
+@dataclass(frozen=True)
+class Pace:
+    """What a speed follows from: `step` as `layout` has it on `machine`, whose operators are timed once.
 
     `memories` are those of the IPUs, and `loader_rate` the samples a second that the user's loader gives.
     """
-    count = replicas or max(1, machine.num_chips // layout.num_ipus)
-    times = _time_ipus(step, layout, machine)
-    slowest = max(times)
-    num_stages = len(layout.begins)
-    rounds = accumulation + (2 * num_stages - 2 if step.mode == "training" else num_stages - 1)
-    rows = step.micro_batch * layout.scale
-    seconds = {
-        "compute": rounds * (slowest + _LOOP_SECONDS),
-        "update": _time_update(step, layout, machine) if step.mode == "training" else 0.0,
-        "links": _time_reduction(memories, machine, count, layout.num_ipus) if step.mode == "training" else 0.0,
-    }
-    samples = int(rows * accumulation) * count
-    rate = samples / sum(seconds.values())
-    limit = max(seconds, key=lambda name: seconds[name])
-    hosts = max(1, count * layout.num_ipus // machine.links.chips_per_host_link)
-    bounds = [hosts * machine.links.host_rate / max(1.0, step.input_bytes / step.micro_batch), loader_rate or math.inf]
-    if min(bounds) < rate:
-        rate, limit = min(bounds), "host"
-    return Forecast(
-        samples_per_second=rate,
-        replicas=count,
-        efficiency=accumulation / rounds,
-        balance=sum(times) / len(times) / slowest,
-        limit=limit,
-        seconds=seconds,
-        samples_per_step=samples,
-    )
+
+    step: StepMemory
+    layout: Layout
+    memories: Sequence[StageMemory]
+    machine: Machine
+    accumulation: int
+    loader_rate: Optional[float] = None
+
+    def list_scaling(self) -> List[Scale]:
+        """Forecast the speed on 1, 2, 4, ... replicas up to 256 chips, and further where the machine has more."""
+        most = max(_MOST_CHIPS, self.machine.num_chips) // self.layout.num_ipus
+        counts = [1 << power for power in range(most.bit_length())]
+        speeds = [self.forecast(count).samples_per_second for count in counts]
+        return [Scale(count, speed, speed / (count * speeds[0])) for count, speed in zip(counts, speeds)]
+
+    def forecast(self, replicas: Optional[int] = None) -> Forecast:
+        """Estimate the speed on all replicas that the machine has room for, or on `replicas`."""
+        step, layout, machine = self.step, self.layout, self.machine
+        count = replicas or max(1, machine.num_chips // layout.num_ipus)
+        rounds = count_rounds(step, self.accumulation, len(layout.begins))
+        slowest, trains = max(self._times), step.mode == "training"
+        seconds = {
+            "compute": rounds * (slowest + _LOOP_SECONDS),
+            "update": _time_update(step, layout, machine) if trains else 0.0,
+            "links": _time_reduction(self.memories, machine, count, layout.num_ipus) if trains else 0.0,
+        }
+        samples = int(step.micro_batch * layout.scale * self.accumulation) * count
+        rate = samples / sum(seconds.values())
+        limit = max(seconds, key=lambda name: seconds[name])
+        hosts = max(1, count * layout.num_ipus // machine.links.chips_per_host_link)
+        host_rate = hosts * machine.links.host_rate / max(1.0, step.input_bytes / step.micro_batch)
+        bound = min(host_rate, self.loader_rate or math.inf)
+        if bound < rate:
+            rate, limit = bound, "host"
+        return Forecast(
+            samples_per_second=rate,
+            replicas=count,
+            efficiency=self.accumulation / rounds,
+            balance=sum(self._times) / len(self._times) / slowest,
+            limit=limit,
+            seconds=seconds,
+            samples_per_step=samples,
+        )
+
+    @functools.cached_property
+    def _times(self) -> List[float]:
+        return _time_ipus(self.step, self.layout, self.machine)
+
+
+def count_rounds(step: StepMemory, accumulation: int, num_stages: int) -> int:
+    """Return the rounds of a pipeline in one optimizer step: those of its micro-batches, and those that fill it."""
+    return accumulation + (2 if step.mode == "training" else 1) * (num_stages - 1)
 
 
 def _time_ipus(step: StepMemory, layout: Layout, machine: Machine) -> List[float]:
