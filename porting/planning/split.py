@@ -6,8 +6,10 @@ Plans use it. It measures what lies between the places where a stage can begin, 
 from __future__ import annotations
 
 import bisect
+import functools
 import itertools
 import math
+import operator
 from dataclasses import dataclass, replace
 from typing import Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
@@ -41,8 +43,9 @@ class Split:
 def collect_cuts(step: StepMemory, most: int = _MOST_CUTS) -> Dict[int, str]:
     """Return the places where a stage can begin, each with the outermost call of a module that begins there.
 
-    There are at most `most`: those around the uses of a tied weight, and of each part of the work the place over which
-    the fewest bytes pass.
+    Of modules that are called once there are at most `most`: those around the uses of a tied weight, and of each part
+    of the work the place over which the fewest bytes pass. With others there are at most twice as many: all calls of
+    modules at one depth or none, since each of them must come back to its weights.
     """
     names: Dict[int, str] = {}
     for name, place in step.calls.items():
@@ -50,16 +53,31 @@ def collect_cuts(step: StepMemory, most: int = _MOST_CUTS) -> Dict[int, str]:
             names[place] = name
     if len(names) <= most:
         return {place: names[place] for place in sorted(names)}
-    kept = _list_ends(step, sorted(names))
+    once = [place for place in sorted(names) if "#" not in names[place]]
+    kept = _thin_out(step, once, most)
+    again = sorted((name.count("."), place) for place, name in names.items() if "#" in name)
+    for _depth, level in itertools.groupby(again, key=lambda found: found[0]):
+        places = [place for _depth, place in level]
+        if len(kept) + len(places) > 2 * most:
+            break
+        kept.update(places)
+    return {place: names[place] for place in sorted(kept)}
+
+
+def _thin_out(step: StepMemory, places: Sequence[int], most: int) -> Set[int]:
+    """Return no more than `most` of `places`."""
+    if len(places) <= most:
+        return set(places)
+    kept = _list_ends(step, places)
     if len(kept) > most // 2:  # a weight of everywhere
         kept = set()
     crossing, lengths = _measure_crossing(step), _measure_work(step)
     bins: Dict[int, int] = {}
-    for place in sorted(names, reverse=True):
+    for place in reversed(places):
         number = int((most - len(kept)) * lengths[place])
         if number not in bins or crossing[place] <= crossing[bins[number]]:
             bins[number] = place
-    return {place: names[place] for place in sorted({*bins.values(), *kept})}
+    return {*bins.values(), *kept}
 
 
 def _list_ends(step: StepMemory, places: Sequence[int]) -> Set[int]:
@@ -132,33 +150,29 @@ class Splitter:
         search = Search(
             places=self._places,
             segment=self._find_segment,
-            earlier={place: self._find_weights(0, place) for place in self._places},
+            works=[self._works[place] for place in self._places],
+            tied=self._tied,
             program_bytes=self._layout.program_bytes,
-            pace=self._measure_pace,
+            num_ipus=num_ipus,
+            limit=limit,
+            pace=lambda num_stages: self._measure_pace(num_ipus, num_stages),
         )
-        found = search.find(num_ipus, limit)
+        found = search.find()
         if found is None:
-            smallest = search.find(num_ipus, math.inf, least_bytes=True)
+            smallest = replace(search, limit=math.inf, pace=lambda _num_stages: 1.0, least_bytes=True).find()
             if smallest is None:
                 return None
-            found = search.find(num_ipus, _NEAR * self._make_split(smallest).num_bytes) or smallest
+            found = replace(search, limit=_NEAR * self._make_split(smallest).num_bytes).find() or smallest
         return self._make_split(found)
 
     def may_fit(self, num_ipus: int, limit: int) -> bool:
         """Tell whether weights and what belongs to them have room on `num_ipus` IPUs at all."""
         return self._resident[-1] <= num_ipus * limit
 
-    def _measure_pace(self, num_stages: int) -> float:
-        """Return the rounds of a pipeline for each micro-batch of the accumulation, or of as many as fill it."""
-        rounds = count_rounds(self._step, max(self._accumulation, count_copies(0, num_stages)), num_stages)
-        return rounds / max(self._accumulation, count_copies(0, num_stages))
-
-    def _find_weights(self, begin: int, finish: int) -> int:
-        """Return the tied weights that are used between two places, as bits."""
-        found = 0
-        for place, weights in self._tied.items():
-            found |= weights * (begin <= place < finish)
-        return found
+    def _measure_pace(self, num_ipus: int, num_stages: int) -> float:
+        """Return the rounds of a pipeline for each micro-batch: of the accumulation, or of as many as fill the IPUs."""
+        micro_batches = max(self._accumulation, count_copies(0, num_ipus))
+        return count_rounds(self._step, micro_batches, num_stages) / micro_batches
 
     def _find_segment(self, begin: int, finish: int) -> Segment:
         key = (begin, finish)
@@ -173,7 +187,9 @@ class Splitter:
                 fixed_bytes=memory.total_bytes - memory.kept_bytes - memory.imbalance_bytes - sum(shared),
                 kept_bytes=memory.kept_bytes // count_copies(number, len(begins)),
                 shared_bytes=shared,
-                weights=self._find_weights(begin, finish),
+                weights=functools.reduce(
+                    operator.or_, self._tied[self._places.index(begin) : self._places.index(finish)]
+                ),
                 pins=tuple(sorted({ipu for place, ipu in self._pins.items() if begin <= place < finish})),
             )
         return self._segments[key]
@@ -192,16 +208,16 @@ class Splitter:
         )
 
 
-def _find_tied(step: StepMemory, places: Sequence[int]) -> Dict[int, int]:
+def _find_tied(step: StepMemory, places: Sequence[int]) -> List[int]:
     """Return for each place the weights that are used from there to the next and elsewhere too, as bits.
 
     Weights that are used in the same places are one bit.
     """
-    uses = {frozenset(places[bisect.bisect_right(places, at) - 1] for at in used) for used in _list_uses(step)}
-    tied: Dict[int, int] = {}
+    uses = {frozenset(bisect.bisect_right(places, at) - 1 for at in used) for used in _list_uses(step)}
+    tied = [0] * (len(places) - 1)
     for number, used in enumerate(sorted(sorted(used) for used in uses if len(used) > 1)):
         for place in used:
-            tied[place] = tied.get(place, 0) | 1 << number
+            tied[place] |= 1 << number
     return tied
 
 

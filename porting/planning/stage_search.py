@@ -7,17 +7,20 @@ micro-batches wait; and an IPU is done with where its first stage is found, so t
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
 import operator
-from dataclasses import dataclass
-from typing import Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from dataclasses import dataclass, field
+from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from .memory_model import balance_bytes, count_copies
 
 __all__ = ["Found", "Search", "Segment"]
 
-# the partial cuts that are followed from one place: a chain has no more of them than IPUs
-_MOST_CUTS = 64
+# the partial cuts that are followed from one place: few at first, whose cost then bounds the others; a chain has no
+# more of them than IPUs
+_WIDTHS = (4, 64)
 
 
 class Segment(NamedTuple):
@@ -89,90 +92,93 @@ class _Cut(NamedTuple):
 
 @dataclass(frozen=True)
 class Search:
-    """A search for stages of `places`, of which the last is the end of the step.
+    """A search for stages of `places`, of which the last is the end of the step, on `num_ipus` IPUs of `limit` bytes.
 
-    `segment` gives what lies between two places, and `earlier` the tied weights that are used before a place.
-    `program_bytes` are there once on an IPU with several stages. `pace` says how much longer a step takes in so many
-    stages.
+    `segment` gives what lies between two places. `works` are the shares of the work before each place, and `tied` the
+    tied weights that are used from each to the next. `program_bytes` are there once on an IPU with several stages.
+    `pace` says how much longer a step takes in so many stages. With `least_bytes` the fullest IPU is to hold the least,
+    and else the slowest to be the quickest.
     """
 
     places: Sequence[int]
     segment: Callable[[int, int], Segment]
-    earlier: Mapping[int, int]
+    works: Sequence[float]
+    tied: Sequence[int]
     program_bytes: int
+    num_ipus: int
+    limit: float
     pace: Callable[[int], float]
+    least_bytes: bool = False
+    _sums: Dict[Tuple[int, int], Tuple[float, int]] = field(default_factory=dict, repr=False)
 
-    def find(self, num_ipus: int, limit: float, *, least_bytes: bool = False) -> Optional[Found]:
-        """Return the quickest stages whose IPUs hold no more than `limit`, or those whose fullest holds the least."""
-        end = self.places[-1]
-        cuts: Dict[int, List[_Cut]] = {end: [_Cut(0.0, 0, 0, (), end, -1, None)]}
-        rate = _rate_bytes if least_bytes else _rate_work
-        for number in range(len(self.places) - 2, -1, -1):
-            begin = self.places[number]
+    def find(self) -> Optional[Found]:
+        """Return the best stages, or None where no IPU may be left empty or hold more."""
+        best: Optional[_Cut] = None
+        for width in _WIDTHS:
+            most = math.inf if best is None else self._bound_cost(best, 0)
+            best = self._find_cut(width, most) or best
+        return None if best is None else _number_ipus(best, self.places)
+
+    def _find_cut(self, width: int, most: float) -> Optional[_Cut]:
+        """Return the best cut that costs less than `most`, following `width` of them from each place."""
+        last = len(self.places) - 1
+        cuts: Dict[int, List[_Cut]] = {last: [_Cut(0.0, 0, 0, (), last, -1, None)]}
+        for number in reversed(range(last)):
             found: List[_Cut] = []
-            for finish in self.places[number + 1 :]:
-                segment = self.segment(begin, finish)
-                if balance_bytes(segment.fixed_bytes) > limit:
+            for finish in range(number + 1, len(self.places)):
+                least = 0.0 if self.least_bytes else self.works[finish] - self.works[number]
+                if least * self.pace(self.num_ipus) >= most:
                     break
-                for after in cuts[finish]:
-                    found += self._extend(after, begin, segment, num_ipus, limit, rate)
-            cuts[begin] = self._keep_best(found, begin, num_ipus, rate)
-        whole = [cut for cut in cuts[self.places[0]] if cut.num_done == num_ipus]
-        best = min(whole, key=lambda cut: cut.cost * (1 if least_bytes else self.pace(cut.num_stages)), default=None)
-        return None if best is None else _number_ipus(best)
+                if cuts[finish]:
+                    segment = self.segment(self.places[number], self.places[finish])
+                    if balance_bytes(segment.fixed_bytes) > self.limit:
+                        break
+                    for after in cuts[finish]:
+                        found += self._extend(after, number, segment)
+            cuts[number] = self._keep_best(found, number, width, most)
+        return next(iter(cuts[0]), None)
 
-    def _extend(
-        self, after: _Cut, begin: int, segment: Segment, num_ipus: int, limit: float, rate: Callable[[_Ipu], float]
-    ) -> Iterator[_Cut]:
+    def _extend(self, after: _Cut, begin: int, segment: Segment) -> Iterator[_Cut]:
         """Put a stage before others: on the IPU that has its weights, on one that waits for weights, or on another."""
-        earlier = self.earlier[begin]
+        earlier = self._earlier[begin]
         kept = count_copies(0, after.num_stages + 1) * segment.kept_bytes
-        for ipu in self._iter_ipus(after, segment, earlier, num_ipus):
+        for ipu in self._iter_ipus(after, segment, earlier):
             fixed = ipu.fixed_bytes + segment.fixed_bytes + kept - self.program_bytes * bool(ipu.fixed_bytes)
             shared = tuple(map(max, ipu.shared_bytes, segment.shared_bytes))
             pins = tuple(sorted({*ipu.pins, *segment.pins}))
             weights = (ipu.weights | segment.weights) & earlier
             joined = _Ipu(ipu.name, weights, ipu.work + segment.work, fixed, shared, pins)
-            number = num_ipus - 1 - after.num_done
+            number = self.num_ipus - 1 - after.num_done
             # IPUs are numbered by their first stages
-            if joined.num_bytes > limit or len(pins) > 1 or (not weights and pins not in ((), (number,))):
+            if joined.num_bytes > self.limit or len(pins) > 1 or (not weights and pins not in ((), (number,))):
                 continue
             others = tuple(other for other in after.waiting if other.name != ipu.name)
             if weights:
                 waiting = tuple(sorted((*others, joined)))
                 yield _Cut(after.cost, after.num_stages + 1, after.num_done, waiting, begin, ipu.name, after)
             else:
-                cost = max(after.cost, rate(joined))
+                cost = max(after.cost, self._rate(joined))
                 yield _Cut(cost, after.num_stages + 1, after.num_done + 1, others, begin, ipu.name, after)
 
-    def _iter_ipus(self, after: _Cut, segment: Segment, earlier: int, num_ipus: int) -> Iterator[_Ipu]:
+    def _iter_ipus(self, after: _Cut, segment: Segment, earlier: int) -> Iterator[_Ipu]:
         owners = [ipu for ipu in after.waiting if ipu.weights & segment.weights]
         if len(owners) > 1:
             return
         if not owners:
-            if after.num_done + len(after.waiting) < num_ipus:
+            if after.num_done + len(after.waiting) < self.num_ipus:
                 yield _Ipu(after.num_stages, 0, 0.0, 0, (0,) * len(segment.shared_bytes), ())
             if segment.weights & earlier:
                 owners = list(after.waiting)
         # two stages of one IPU that follow each other are one
         yield from (ipu for ipu in owners if ipu.name != after.ipu)
 
-    def _keep_best(self, found: List[_Cut], begin: int, num_ipus: int, rate: Callable[[_Ipu], float]) -> List[_Cut]:
+    def _keep_best(self, found: List[_Cut], begin: int, width: int, most: float) -> List[_Cut]:
         """Return those that may become the best, the ones with the least bounds of their cost first."""
-        is_first = begin == self.places[0]
-        before = 0.0 if is_first or rate is not _rate_work else self.segment(self.places[0], begin).work
-
-        def bound(cut: _Cut) -> float:
-            rates = [rate(ipu) for ipu in cut.waiting]
-            left = num_ipus - cut.num_done
-            if bool(left) is is_first:  # no IPU is left for what comes before, or for nothing one is
-                return math.inf
-            return max(cut.cost, (before + sum(rates)) / max(1, left), *rates) * self.pace(cut.num_stages)
-
+        bounds = ((self._bound_cost(cut, begin), cut) for cut in found)
         best: List[_Cut] = []
         spent: Dict[object, List[Tuple[float, ...]]] = {}
-        for limit, cut in sorted(((bound(cut), cut) for cut in found), key=lambda pair: pair[0]):
-            if limit == math.inf or len(best) == _MOST_CUTS:
+        for bound, cut in sorted(bounds, key=lambda pair: pair[0]):
+            if bound >= most or len(best) == width:
                 break
             others, own = spent.setdefault(cut.state, []), cut.amounts
             if not any(all(map(operator.le, other, own)) for other in others):
@@ -180,22 +186,44 @@ class Search:
                 best.append(cut)
         return best
 
+    def _bound_cost(self, cut: _Cut, begin: int) -> float:
+        """Return the least that a cut can come to cost, which is infinite where no IPU is left or one stays empty."""
+        work_left, parts_left = self._sum_before(begin, 0)
+        rates = [0.0]
+        for ipu in cut.waiting:
+            work, parts = self._sum_before(begin, ipu.weights)
+            work_left, parts_left = work_left - work, parts_left - parts
+            rates.append(self._rate(ipu) + (0.0 if self.least_bytes else work))
+        num_new = self.num_ipus - cut.num_done - len(cut.waiting)
+        if num_new > parts_left or (parts_left and not num_new and not cut.waiting):
+            return math.inf
+        even = sum(rates) + (0.0 if self.least_bytes else work_left)
+        return max(cut.cost, even / max(1, num_new + len(cut.waiting)), *rates) * self.pace(cut.num_stages)
 
-def _rate_work(ipu: _Ipu) -> float:
-    return ipu.work
+    def _rate(self, ipu: _Ipu) -> float:
+        return ipu.num_bytes if self.least_bytes else ipu.work
+
+    def _sum_before(self, begin: int, weights: int) -> Tuple[float, int]:
+        """Return the work of what lies before a place, and its parts; with `weights`, of those parts that use them."""
+        key = begin, weights
+        if key not in self._sums:
+            own = [number for number in range(begin) if not weights or self.tied[number] & weights]
+            self._sums[key] = sum(self.works[number + 1] - self.works[number] for number in own), len(own)
+        return self._sums[key]
+
+    @functools.cached_property
+    def _earlier(self) -> List[int]:
+        """The tied weights that are used before each place."""
+        return [0, *itertools.accumulate(self.tied, operator.or_)]
 
 
-def _rate_bytes(ipu: _Ipu) -> float:
-    return ipu.num_bytes
-
-
-def _number_ipus(cut: _Cut) -> Found:
+def _number_ipus(cut: _Cut, places: Sequence[int]) -> Found:
     begins: List[int] = []
     ipus: List[int] = []
     numbers: Dict[int, int] = {}
     step: Optional[_Cut] = cut
     while step is not None and step.after is not None:
-        begins.append(step.begin)
+        begins.append(places[step.begin])
         ipus.append(numbers.setdefault(step.ipu, len(numbers)))
         step = step.after
     return Found(tuple(begins), tuple(ipus))

@@ -185,9 +185,9 @@ def stages_of(ipus):
     return begins, tuple(ipus[first] for first in begins)
 
 
-def pace_of(num_stages):
-    """Return the rounds that a micro-batch takes in a step of as few as fill so many stages."""
-    return (4 * num_stages - 3) / (2 * num_stages - 1)
+def pace_of(num_stages, num_ipus):
+    """Return the rounds that a micro-batch takes in a step of as few as fill so many IPUs."""
+    return (2 * num_ipus - 1 + 2 * num_stages - 2) / (2 * num_ipus - 1)
 
 
 def all_legal(length, num_ipus, groups):
@@ -217,13 +217,13 @@ TIES = {
 @pytest.mark.parametrize("seed", range(3))
 def test_no_other_way_to_lay_tied_weights_is_quicker(groups, length, num_ipus, seed):
     step = tied(length, seed, *groups)
-    costs = [work_of(step, *found) * pace_of(len(found[0])) for found in all_legal(length, num_ipus, groups)]
+    costs = [work_of(step, *found) * pace_of(len(found[0]), num_ipus) for found in all_legal(length, num_ipus, groups)]
 
     split = split_step(step, LAYOUT, num_ipus, limit=NO_LIMIT)
 
     assert (split is None) == (not costs)
     if split is not None:
-        assert split.work * pace_of(len(split.begins)) == pytest.approx(min(costs))
+        assert split.work * pace_of(len(split.begins), len(set(split.ipus))) == pytest.approx(min(costs))
         assert all(len(homes_of(split, group, length)) == 1 for group in groups)
 
 
@@ -232,7 +232,7 @@ def test_no_other_way_to_lay_tied_weights_is_quicker(groups, length, num_ipus, s
 def test_no_other_way_to_lay_tied_weights_that_fits_is_quicker(groups, seed):
     step = tied(9, seed, *groups)
     found = [
-        (bytes_of(step, *stages), work_of(step, *stages) * pace_of(len(stages[0])))
+        (bytes_of(step, *stages), work_of(step, *stages) * pace_of(len(stages[0]), 3))
         for stages in all_legal(9, 3, groups)
     ]
     limit = sorted(size for size, _cost in found)[len(found) // 5]
@@ -241,7 +241,9 @@ def test_no_other_way_to_lay_tied_weights_that_fits_is_quicker(groups, seed):
 
     assert split.num_bytes <= limit
     # what two stages share is counted for both while stages are chosen
-    assert split.work * pace_of(len(split.begins)) <= 1.05 * min(cost for size, cost in found if size <= limit)
+    assert split.work * pace_of(len(split.begins), len(set(split.ipus))) <= 1.05 * min(
+        cost for size, cost in found if size <= limit
+    )
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -282,11 +284,13 @@ def test_an_exact_solver_finds_no_quicker_way_for_a_weight_that_is_used_three_ti
             integrality=[1] * len(segments) + [0],
             bounds=scipy.Bounds(0, 1),
         )
-        return found.fun * pace_of(num_stages) if found.success else float("inf")
+        return found.fun * pace_of(num_stages, num_ipus) if found.success else float("inf")
 
     split = split_step(step, LAYOUT, num_ipus, limit=NO_LIMIT)
 
-    assert split.work * pace_of(len(split.begins)) <= 1.001 * min(map(solve, range(num_ipus, num_ipus + 3)))
+    assert split.work * pace_of(len(split.begins), len(set(split.ipus))) <= 1.001 * min(
+        map(solve, range(num_ipus, num_ipus + 3))
+    )
 
 
 def test_a_weight_at_both_ends_makes_a_stage_more_on_its_ipu():
@@ -337,3 +341,26 @@ def test_a_weight_of_everywhere_keeps_no_more_places_than_asked_for():
     step = tied(40, 3, tuple(range(40)))
 
     assert len(collect_cuts(step, 10)) <= 10
+
+
+def turns(layers, times):
+    """Let a chain of layers run so many times, each time with the same weights."""
+    step = tied(layers * times, 1, *(tuple(range(layer, layers * times, layers)) for layer in range(layers)))
+    even = tuple(replace(op, flops=10**6, operand_bytes=0, result_bytes=0) for op in step.operations)
+    calls = {f"layer{at % layers}#{at // layers + 1}": at for at in range(layers * times)}
+    return replace(step, operations=even, calls=calls)
+
+
+@pytest.mark.parametrize(("layers", "times", "num_ipus"), [(6, 2, 3), (8, 4, 4), (12, 6, 4)])
+def test_layers_that_run_again_are_cut_alike_each_time(layers, times, num_ipus):
+    split = split_step(turns(layers, times), LAYOUT, num_ipus, limit=NO_LIMIT)
+
+    assert split.work == pytest.approx(1 / num_ipus)
+    assert split.ipus == tuple(range(num_ipus)) * times
+
+
+def test_calls_of_modules_at_one_depth_are_all_places_or_none():
+    step = turns(8, 4)
+
+    assert len(collect_cuts(step, 16)) == 31
+    assert collect_cuts(step, 15) == {}
