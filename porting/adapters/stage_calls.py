@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import re
 from contextlib import ExitStack
-from typing import Any, Callable, Container, Dict, Iterable, Tuple
+from typing import Any, Callable, Container, Dict, Iterable, Iterator, Optional, Tuple
 
 from torch import nn
 
-__all__ = ["collect_modules", "follow_stages", "split_call"]
+__all__ = ["collect_modules", "follow_stages", "number_stages", "split_call"]
 
 _CALL = re.compile(r"(.+)#([1-9][0-9]*)")
 
@@ -32,6 +32,20 @@ def split_call(stage: str, known: Container[str]) -> Tuple[str, int]:
     if found is None or stage in known:
         return stage, 0
     return found.group(1), int(found.group(2))
+
+
+def number_stages(ipus: Iterable[Optional[int]]) -> Iterator[int]:
+    """Number stages as `PortOptions.stage_ipus` does, another one where the IPU changes; None is that of before.
+
+    >>> list(number_stages([0, None, 1, 0]))
+    [0, 0, 1, 2]
+    """
+    number, before = 0, 0
+    for ipu in ipus:
+        if ipu is not None:
+            number += ipu != before
+            before = ipu
+        yield number
 
 
 def follow_stages(model: nn.Module, stages: Iterable[str], begin: Callable[[str, nn.Module, Any], None]) -> ExitStack:

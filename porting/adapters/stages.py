@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Sequence, Tuple
 import torch
 from torch import nn
 
-from porting.adapters.stage_calls import collect_modules, follow_stages, split_call
+from porting.adapters.stage_calls import collect_modules, follow_stages, number_stages, split_call
 from porting.diagnostics import OptionError, join_names, take_first_line
 from porting.options import PortOptions
 from porting.structure import Structure, map_tensors
@@ -104,13 +104,18 @@ def mark_stages(model: nn.Module, options: PortOptions, *, backend: ModuleType) 
     modules = collect_modules(model)
     begun: List[str] = []
     stages = options.stages or {}
+    numbers = dict(zip(stages, number_stages(stages.values())))
+    # a block of another name is a stage of its own for the vendor's AutoIncrement, and so is what precedes all blocks
+    ids = {number: stage for stage, number in reversed(list(numbers.items()))}
     blocks = {
-        stage: _make_block(modules[split_call(stage, modules)[0]], stage, ipu, backend) for stage, ipu in stages.items()
+        stage: _make_block(modules[split_call(stage, modules)[0]], stage, backend, user_id=ids[number], ipu_id=ipu)
+        for (stage, number), ipu in zip(numbers.items(), stages.values())
     }
 
     def begin(stage: str, module: nn.Module, args: object) -> None:
         begun.append(stage)
-        blocks[stage](module, args)
+        if numbers[stage]:
+            blocks[stage](module, args)
 
     def keep(_module: nn.Module, _args: object, output: Structure) -> Any:
         return map_tensors(backend.recomputationCheckpoint, output) if backend.isRunningOnIpu() else output
@@ -172,12 +177,14 @@ def balanced_stages(model: nn.Module, num_ipus: int, *, within: str = "") -> Dic
     return {f"{prefix}{items[first][0]}": ipu for ipu, first in enumerate(_list_even_cuts(sizes, num_ipus))}
 
 
-def _make_block(module: nn.Module, stage: str, ipu: int, backend: ModuleType) -> Callable[[nn.Module, object], None]:
+def _make_block(
+    module: nn.Module, stage: str, backend: ModuleType, **block: Any
+) -> Callable[[nn.Module, object], None]:
     """Return what begins a block of the backend: its mark of `module`, which is taken off and called by the port."""
     hooks = read_forward_pre_hooks(module)
     before = set(hooks)
     try:
-        backend.BeginBlock(module, user_id=stage, ipu_id=ipu)
+        backend.BeginBlock(module, **block)
     except backend.Error as error:
         raise OptionError.at_caller(
             "P002",
@@ -186,8 +193,8 @@ def _make_block(module: nn.Module, stage: str, ipu: int, backend: ModuleType) ->
             help="place the model by `stages` alone: `poptorch.removeBlocks(model)` takes its own blocks away",
         ) from error
     (number,) = set(hooks) - before
-    block: Callable[[nn.Module, object], None] = hooks.pop(number)
-    return block
+    begin: Callable[[nn.Module, object], None] = hooks.pop(number)
+    return begin
 
 
 @contextmanager

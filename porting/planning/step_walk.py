@@ -10,14 +10,14 @@ import bisect
 from collections import Counter
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Sequence, Set, Tuple
 
 import torch
 from torch import nn
 from torch.fx.node import map_arg
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from ..adapters.stage_calls import follow_stages
+from ..adapters.stage_calls import follow_stages, number_stages
 from ..capture import StepGraph, capture_step
 from ..capture.graph_flow import identify_memory
 from ..capture.subgraphs import Body
@@ -34,7 +34,7 @@ from ..torch_insides.modes import DisableTorchFunction
 from ..torch_insides.trees import tree_leaves, tree_map
 from .step_memory import PRODUCTS, Operation, StepMemory, Value, count_device_bytes
 
-__all__ = ["look_at_step", "number_stages", "walk_step"]
+__all__ = ["look_at_step", "walk_step"]
 
 
 def look_at_step(
@@ -117,20 +117,6 @@ def _capture_with_notes(
             host_features="ignored",
             node_facts=lambda: dict(place),
         )
-
-
-def number_stages(ipus: Iterable[Optional[int]]) -> Iterator[int]:
-    """Number stages as `PortOptions.stage_ipus` does, another one where the IPU changes; None is that of before.
-
-    >>> list(number_stages([0, None, 1, 0]))
-    [0, 0, 1, 2]
-    """
-    number, before = 0, 0
-    for ipu in ipus:
-        if ipu is not None:
-            number += ipu != before
-            before = ipu
-        yield number
 
 
 def _name_calls(calls: Sequence[str]) -> Iterator[str]:
