@@ -1,4 +1,4 @@
-"""Where stages begin: a stage names a module, of which each call begins it, or one call of several ("block#2").
+"""Find where stages begin: a stage names a module, of which each call begins it, or one of its calls ("block#2").
 
 Ports mark their blocks by it, and plans number the operators of stages.
 """

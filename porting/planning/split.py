@@ -68,7 +68,7 @@ def _thin_out(step: StepMemory, places: Sequence[int], most: int) -> Set[int]:
     """Return no more than `most` of `places`."""
     if len(places) <= most:
         return set(places)
-    kept = _list_ends(step, places)
+    kept = _collect_ends(step, places)
     if len(kept) > most // 2:  # a weight of everywhere
         kept = set()
     crossing, lengths = _measure_crossing(step), _measure_work(step)
@@ -80,7 +80,7 @@ def _thin_out(step: StepMemory, places: Sequence[int], most: int) -> Set[int]:
     return {*bins.values(), *kept}
 
 
-def _list_ends(step: StepMemory, places: Sequence[int]) -> Set[int]:
+def _collect_ends(step: StepMemory, places: Sequence[int]) -> Set[int]:
     """Return of `places` the last before each use of a tied weight, and the first after it."""
     ends: Set[int] = set()
     for used in _list_uses(step):
@@ -142,7 +142,7 @@ class Splitter:
         self._places = [0, *sorted(self._names), len(step.operations)]
         self._works = _measure_work(step)
         self._resident = measure_resident(step, self._layout)
-        self._tied = _find_tied(step, self._places)
+        self._tied = _list_tied(step, self._places)
         self._segments: Dict[Tuple[int, int], Segment] = {}
 
     def split(self, num_ipus: int, limit: int) -> Optional[Split]:
@@ -208,7 +208,7 @@ class Splitter:
         )
 
 
-def _find_tied(step: StepMemory, places: Sequence[int]) -> List[int]:
+def _list_tied(step: StepMemory, places: Sequence[int]) -> List[int]:
     """Return for each place the weights that are used from there to the next and elsewhere too, as bits.
 
     Weights that are used in the same places are one bit.

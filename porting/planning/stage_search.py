@@ -134,11 +134,11 @@ class Search:
                     if balance_bytes(segment.fixed_bytes) > self.limit:
                         break
                     for after in cuts[finish]:
-                        found += self._extend(after, number, segment)
+                        found += self._put_before(after, number, segment)
             cuts[number] = self._keep_best(found, number, width, most)
         return next(iter(cuts[0]), None)
 
-    def _extend(self, after: _Cut, begin: int, segment: Segment) -> Iterator[_Cut]:
+    def _put_before(self, after: _Cut, begin: int, segment: Segment) -> Iterator[_Cut]:
         """Put a stage before others: on the IPU that has its weights, on one that waits for weights, or on another."""
         earlier = self._earlier[begin]
         kept = count_copies(0, after.num_stages + 1) * segment.kept_bytes
@@ -157,7 +157,7 @@ class Search:
                 waiting = tuple(sorted((*others, joined)))
                 yield _Cut(after.cost, after.num_stages + 1, after.num_done, waiting, begin, ipu.name, after)
             else:
-                cost = max(after.cost, self._rate(joined))
+                cost = max(after.cost, self._rate_ipu(joined))
                 yield _Cut(cost, after.num_stages + 1, after.num_done + 1, others, begin, ipu.name, after)
 
     def _iter_ipus(self, after: _Cut, segment: Segment, earlier: int) -> Iterator[_Ipu]:
@@ -193,14 +193,14 @@ class Search:
         for ipu in cut.waiting:
             work, parts = self._sum_before(begin, ipu.weights)
             work_left, parts_left = work_left - work, parts_left - parts
-            rates.append(self._rate(ipu) + (0.0 if self.least_bytes else work))
+            rates.append(self._rate_ipu(ipu) + (0.0 if self.least_bytes else work))
         num_new = self.num_ipus - cut.num_done - len(cut.waiting)
         if num_new > parts_left or (parts_left and not num_new and not cut.waiting):
             return math.inf
         even = sum(rates) + (0.0 if self.least_bytes else work_left)
         return max(cut.cost, even / max(1, num_new + len(cut.waiting)), *rates) * self.pace(cut.num_stages)
 
-    def _rate(self, ipu: _Ipu) -> float:
+    def _rate_ipu(self, ipu: _Ipu) -> float:
         return ipu.num_bytes if self.least_bytes else ipu.work
 
     def _sum_before(self, begin: int, weights: int) -> Tuple[float, int]:

@@ -176,12 +176,12 @@ class _Walk:
             input_bytes=sum(count_device_bytes(info.shape, info.dtype) for info in graph.inputs),
             output_bytes=sum(count_device_bytes(info.shape, info.dtype) for info in graph.outputs),
             called={},
-            calls=dict(self._find_calls(calls)),
+            calls=dict(self._iter_calls(calls)),
             operators=frozenset(self._names),
         )
 
-    def _find_calls(self, calls: Sequence[str]) -> Iterator[Tuple[str, int]]:
-        """Find the operator with which each call begins, if that is the module's: in a loop's body it is the loop."""
+    def _iter_calls(self, calls: Sequence[str]) -> Iterator[Tuple[str, int]]:
+        """Iterate over calls and their first operators, if these are the module's: in a loop's body it is the loop."""
         for number, name in enumerate(calls):
             # so many calls, and this one, had begun by then
             position = bisect.bisect_right(self._num_calls, number)
