@@ -23,6 +23,8 @@ __all__ = ["Split", "Splitter", "collect_cuts", "split_step"]
 _MOST_CUTS = 64
 # how near to the least memory stages are that fit nowhere
 _NEAR = 1.005
+# rounds that more stages than an accumulation fills are taken for: more than any work is worth
+_UNFILLED = 1e6
 
 
 @dataclass(frozen=True)
@@ -170,9 +172,14 @@ class Splitter:
         return self._resident[-1] <= num_ipus * limit
 
     def _measure_pace(self, num_ipus: int, num_stages: int) -> float:
-        """Return the rounds of a pipeline for each micro-batch: of the accumulation, or of as many as fill the IPUs."""
+        """Return the rounds of a pipeline for each micro-batch: of the accumulation, or of as many as fill the IPUs.
+
+        More stages than the accumulation fills are the last resort. One of 1 is no choice: plans raise it.
+        """
         micro_batches = max(self._accumulation, count_copies(0, num_ipus))
-        return count_rounds(self._step, micro_batches, num_stages) / micro_batches
+        rounds = count_rounds(self._step, micro_batches, num_stages) / micro_batches
+        is_filled = self._accumulation == 1 or count_copies(0, num_stages) <= micro_batches
+        return rounds + (0 if is_filled else _UNFILLED)
 
     def _find_segment(self, begin: int, finish: int) -> Segment:
         key = (begin, finish)

@@ -309,6 +309,19 @@ def test_more_micro_batches_pay_for_more_stages():
     assert many.work <= few.work
 
 
+@pytest.mark.parametrize(("accumulation", "num_stages"), [(1, 3), (3, 2), (4, 2), (50, 3)])
+def test_no_more_stages_are_taken_than_an_accumulation_fills(accumulation, num_stages):
+    split = Splitter(tied(10, 0, (0, 8)), LAYOUT, accumulation=accumulation).split(2, NO_LIMIT)
+
+    assert len(split.begins) == num_stages
+
+
+def test_stages_that_an_accumulation_does_not_fill_are_the_last_resort():
+    split = Splitter(turns(6, 3), LAYOUT, accumulation=7).split(2, NO_LIMIT)
+
+    assert split.ipus == (0, 1, 0, 1, 0, 1)
+
+
 @pytest.mark.parametrize("pins", [{"layer6": 1}, {"layer2": 1, "layer7": 2}, {"layer4": 0}], ids=str)
 def test_pins_are_respected_beside_tied_weights(pins):
     step = tied(9, 1, (0, 4, 8))
