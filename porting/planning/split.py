@@ -153,6 +153,7 @@ class Splitter:
             places=self._places,
             segment=self._find_segment,
             works=[self._works[place] for place in self._places],
+            residents=[self._resident[place] for place in self._places],
             tied=self._tied,
             program_bytes=self._layout.program_bytes,
             num_ipus=num_ipus,

@@ -18,9 +18,9 @@ from .memory_model import balance_bytes, count_copies
 
 __all__ = ["Found", "Search", "Segment"]
 
-# the partial cuts that are followed from one place: few at first, whose cost then bounds the others; a chain has no
-# more of them than IPUs
-_WIDTHS = (4, 64)
+# the partial cuts that are followed from one place: few at first, whose cost then bounds the others, and more the fewer
+# places there are; a chain has no more of them than IPUs
+_FEW, _MANY = 4, 1024
 
 
 class Segment(NamedTuple):
@@ -94,8 +94,8 @@ class _Cut(NamedTuple):
 class Search:
     """A search for stages of `places`, of which the last is the end of the step, on `num_ipus` IPUs of `limit` bytes.
 
-    `segment` gives what lies between two places. `works` are the shares of the work before each place, and `tied` the
-    tied weights that are used from each to the next. `program_bytes` are there once on an IPU with several stages.
+    `segment` gives what lies between two places. `works` are the shares of the work before each place, `residents` the
+    bytes that are there once and first used before it, and `tied` the tied weights that are used from it to the next. `program_bytes` are there once on an IPU with several stages.
     `pace` says how much longer a step takes in so many stages. With `least_bytes` the fullest IPU is to hold the least,
     and else the slowest to be the quickest.
     """
@@ -103,6 +103,7 @@ class Search:
     places: Sequence[int]
     segment: Callable[[int, int], Segment]
     works: Sequence[float]
+    residents: Sequence[int]
     tied: Sequence[int]
     program_bytes: int
     num_ipus: int
@@ -114,7 +115,7 @@ class Search:
     def find(self) -> Optional[Found]:
         """Return the best stages, or None where no IPU may be left empty or hold more."""
         best: Optional[_Cut] = None
-        for width in _WIDTHS:
+        for width in (_FEW, max(self.num_ipus, _MANY // len(self.places))):
             most = math.inf if best is None else self._bound_cost(best, 0)
             best = self._find_cut(width, most) or best
         return None if best is None else _number_ipus(best, self.places)
@@ -127,7 +128,8 @@ class Search:
             found: List[_Cut] = []
             for finish in range(number + 1, len(self.places)):
                 least = 0.0 if self.least_bytes else self.works[finish] - self.works[number]
-                if least * self.pace(self.num_ipus) >= most:
+                resident = self.residents[finish] - self.residents[number]
+                if least * self.pace(self.num_ipus) >= most or resident > self.limit:
                     break
                 if cuts[finish]:
                     segment = self.segment(self.places[number], self.places[finish])
@@ -195,10 +197,12 @@ class Search:
             work_left, parts_left = work_left - work, parts_left - parts
             rates.append(self._rate_ipu(ipu) + (0.0 if self.least_bytes else work))
         num_new = self.num_ipus - cut.num_done - len(cut.waiting)
-        if num_new > parts_left or (parts_left and not num_new and not cut.waiting):
+        held = sum(ipu.num_bytes for ipu in cut.waiting) + self.residents[begin]
+        num_left = num_new + len(cut.waiting)
+        if num_new > parts_left or (parts_left and not num_left) or held > num_left * self.limit:
             return math.inf
-        even = sum(rates) + (0.0 if self.least_bytes else work_left)
-        return max(cut.cost, even / max(1, num_new + len(cut.waiting)), *rates) * self.pace(cut.num_stages)
+        even = held if self.least_bytes else sum(rates) + work_left
+        return max(cut.cost, even / max(1, num_left), *rates) * self.pace(cut.num_stages)
 
     def _rate_ipu(self, ipu: _Ipu) -> float:
         return ipu.num_bytes if self.least_bytes else ipu.work
