@@ -95,9 +95,9 @@ class Search:
     """A search for stages of `places`, of which the last is the end of the step, on `num_ipus` IPUs of `limit` bytes.
 
     `segment` gives what lies between two places. `works` are the shares of the work before each place, `residents` the
-    bytes that are there once and first used before it, and `tied` the tied weights that are used from it to the next. `program_bytes` are there once on an IPU with several stages.
-    `pace` says how much longer a step takes in so many stages. With `least_bytes` the fullest IPU is to hold the least,
-    and else the slowest to be the quickest.
+    bytes that are there once and first used before it, and `tied` the tied weights that are used from it to the next.
+    `program_bytes` are there once on an IPU with several stages. `pace` says how much longer a step takes in so many
+    stages. With `least_bytes` the fullest IPU is to hold the least, and else the slowest to be the quickest.
     """
 
     places: Sequence[int]
