@@ -40,7 +40,7 @@ def port_evaluations(program: Program, step: TrainingStep, edits: Dict[str, File
     return changed
 
 
-def _iter_others(program: Program, step: TrainingStep) -> "Iterator[tuple[Found, Call]]":
+def _iter_others(program: Program, step: TrainingStep) -> Iterator[tuple[Found, Call]]:
     """Iterate over the calls of the step's model that are none of the step."""
     facts = {id(call.node): call for call in program.facts.calls}
     own = facts.get(id(step.call))

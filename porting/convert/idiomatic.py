@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import Dict, List, Sequence, Set, Tuple
+from typing import Dict, List, Sequence, Set
 
 from porting.convert.bindings import Undecided
 from porting.convert.device_enum import find_enum

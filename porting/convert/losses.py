@@ -51,7 +51,7 @@ def make_loss(step: TrainingStep, place: PortPlace) -> PortedLoss:
     return PortedLoss("\n".join(lines), _FUNCTION, keywords)
 
 
-def _find_own_loss(step: TrainingStep) -> "Dict[str, str] | None":
+def _find_own_loss(step: TrainingStep) -> Dict[str, str] | None:
     """Find where a model that returns its loss itself has it: the keywords for `to_ipu`; None for any other."""
     outputs = step.outputs.split(", ") if step.outputs else []
     if step.helper is not None or step.labels or not outputs:
