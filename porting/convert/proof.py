@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from porting.check.preflight import assemble_report, look_at_sources
-from porting.diagnostics import Finding, PortingError, Severity, align_columns, say_number
+from porting.diagnostics import Finding, PortingError, Severity, align_columns, join_names, say_number
 from porting.run import vendor_environment
 from porting.source.files import list_sources
 from porting.support.bound_process import make_environment
@@ -294,7 +294,7 @@ class _Trial:
             fault, missing, numbers = self._compare_first_step()
             faults, lack = [fault], missing
             numbers["equal bits"] = sum(count_compared(self._plains[0], self._cpu, num_steps=1).values())
-        passed = f"{' and '.join(numbers)} of the first step are equal".replace(" and equal bits", "")
+        passed = f"{join_names([kind for kind in _FIRST if kind in numbers], quote='')} of the first step are equal"
         return _make_column("numeric", faults, lack, passed, numbers, self._say_verify(1))
 
     def _compare_first_step(self) -> Tuple[str, str, Dict[str, Any]]:
@@ -358,7 +358,7 @@ class _Trial:
     # -- commands ------------------------------------------------------------------------------------------------------
 
     def _say_start(self) -> str:
-        folder = os.path.join(os.path.realpath(self._program.converted), self._program.working)
+        folder = os.path.normpath(os.path.join(os.path.realpath(self._program.converted), self._program.working))
         script = os.path.relpath(self._runs.pair.ported, folder)
         return f"cd {shlex.quote(folder)} && {shlex.join(['python', script, *self._program.arguments])}"
 
@@ -366,7 +366,7 @@ class _Trial:
         pair = self._runs.pair
         words = ["porting", "verify", pair.ported, "--against", pair.plain, f"--args={shlex.join(pair.arguments)}"]
         words += [f"--against-args={shlex.join(pair.plain_arguments)}", "--device", "sim"]
-        folder = os.path.join(os.path.realpath(self._program.original), self._program.working)
+        folder = os.path.normpath(os.path.join(os.path.realpath(self._program.original), self._program.working))
         command = shlex.join([*words, "--steps", str(num_steps), "--seed", str(self._runs.seed)])
         return f"cd {shlex.quote(folder)} && {command}"
 

@@ -29,7 +29,7 @@ _CHANGED: Dict[str, Tuple[Sequence[int], bool]] = {
     "os.symlink": ((1,), False),
     "os.truncate": ((0,), True),
     "os.utime": ((0,), True),
-    "shutil.rmtree": ((0,), False),
+    "shutil.rmtree": ((0,), True),
     "sqlite3.connect": ((0,), True),
 }
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
