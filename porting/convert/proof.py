@@ -19,6 +19,7 @@ from porting.diagnostics import Finding, PortingError, Severity, align_columns, 
 from porting.run import vendor_environment
 from porting.source.files import list_sources
 from porting.support.bound_process import make_environment
+from porting.support.plain_data import make_plain
 from porting.verify.certificate import Certificate, Measured, Verdict, describe_location, describe_measured
 from porting.verify.exact_comparison import Difference, count_compared, find_difference
 from porting.verify.judgement import Judgement
@@ -84,17 +85,8 @@ class Proof:
 
     def as_plain(self) -> Dict[str, Any]:
         """Return the proof as plain values for JSON."""
-        columns = [
-            {
-                "name": column.name,
-                "outcome": column.outcome.value,
-                "reason": column.reason,
-                "numbers": dict(column.numbers),
-                "command": column.command,
-            }
-            for column in self.columns
-        ]
-        return {"is_proven": self.is_proven, "columns": columns}
+        plain: Dict[str, Any] = make_plain(self)
+        return {"is_proven": self.is_proven, **plain}
 
     def __str__(self) -> str:
         """Lay the columns out for a terminal, each with its command."""
@@ -301,15 +293,9 @@ class _Trial:
         """Return a fault of the port's first step, what of it was not compared, and how far it is off by kind."""
         assert self._certified is not None
         _certificate, judgement = self._certified
-        found = {kind: judgement.measured.get(kind, []) for kind in _FIRST}
-        first = min((one.step for own in found.values() for one in own), default=1)
-        found = {kind: [one for one in own if one.step == first] for kind, own in found.items()}
+        found = {kind: _list_first(judgement.measured.get(kind, [])) for kind in _FIRST}
         outside = [one for own in found.values() for one in own if not one.is_inside]
-        numbers: Dict[str, Any] = {
-            kind: {"compared": len(own), "of band": max(one.factor for one in own)}
-            for kind, own in found.items()
-            if own
-        }
+        numbers: Dict[str, Any] = {kind: _count_measured(own) for kind, own in found.items() if own}
         if outside:
             return f"the port's first step is another one: {describe_measured(outside[0])}", "", numbers
         missing = [kind for kind in ("loss", "gradient") if not found[kind]]
@@ -376,8 +362,14 @@ def _is_help(observed: Observation) -> bool:
     return not observed.trainings and not observed.error and bool(observed.said.strip())
 
 
-def _count_measured(measured: Sequence[Measured]) -> Dict[str, float]:
-    return {"compared": len(measured), "of band": max(one.factor for one in measured)}
+def _list_first(measured: Sequence[Measured]) -> List[Measured]:
+    """List what was measured in the first step that is known, which is the last one of a device's first call."""
+    first = min((one.step for one in measured), default=0)
+    return [one for one in measured if one.step == first]
+
+
+def _count_measured(measured: Sequence[Measured]) -> Dict[str, Any]:
+    return {"compared": len(measured), "of band": max(one.factor for one in measured), "in step": measured[0].step}
 
 
 def _make_column(

@@ -90,7 +90,7 @@ class ProgramObserver:
         if self._task.is_port:
             executor = importlib.import_module("poptorch").PoplarExecutor
             watch_calls(executor, "__call__", self._call_device)
-            watch_calls(executor, "compile", self._compile)
+            watch_calls(executor, "compile", self._compile_device)
             watch_calls(executor, "setOptimizer", self._hand_over)
 
     # -- what the program calls ----------------------------------------------------------------------------------------
@@ -193,13 +193,13 @@ class ProgramObserver:
         self._evaluated.append(_copy_tensors(returned))
         return returned
 
-    def _compile(self, run: Run, executor: _Executor, *args: object, **kwargs: object) -> Any:
+    def _compile_device(self, run: Run, executor: _Executor, *args: object, **kwargs: object) -> Any:
         """Compile, with gradients that are kept if they are asked for: of parameters that have one."""
         with self._deeper_calls(rounds=False):
             if not self._task.anchors_gradients or not executor._training or executor.isCompiled():
                 return run(executor, *args, **kwargs)
             anchored = executor.options.anchored_tensors
-            for names in _list_anchors([name for name, one in executor.model.named_parameters() if one.requires_grad]):
+            for names in _iter_anchors([name for name, one in executor.model.named_parameters() if one.requires_grad]):
                 anchored.update({_GRADIENT + name: [_GRADIENT + name, False, _ALL, 1] for name in names})
                 for _trial in range(_MOST_WITHOUT_GRADIENT):
                     try:
@@ -343,7 +343,7 @@ class ProgramObserver:
                 self._stream = now
 
 
-def _list_anchors(names: List[str]) -> Iterator[List[str]]:
+def _iter_anchors(names: List[str]) -> Iterator[List[str]]:
     """List the names that the gradients of parameters may have: without what stands before the first dot, or all."""
     inner = [name.partition(".")[2] for name in names]
     if len({name.partition(".")[0] for name in names}) == 1 and all(inner):
