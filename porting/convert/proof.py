@@ -189,9 +189,11 @@ class _Trial:
         tasks = [replace(task, perturbation=steady), *self._ask_for_help(task)]
         self._cpu, self._helps[1] = self._observe(tasks, 1)
 
-    def _ask_for_help(self, task: Task) -> List[Task]:
-        root = str(self._program.original)
-        answers = any(_COMMAND_LINES.search(Path(path).read_bytes()) for path in list_sources(root)[0])
+    @staticmethod
+    def _ask_for_help(task: Task) -> List[Task]:
+        assert task.project is not None
+        sources = list_sources(task.project.roots[0])[0]
+        answers = any(_COMMAND_LINES.search(Path(path).read_bytes()) for path in sources)
         return [replace(task, arguments=("--help",), num_steps=1)] if answers else []
 
     @staticmethod
@@ -262,7 +264,7 @@ class _Trial:
     def judge_specification(self) -> Column:
         """Judge whether the converted project starts as the old one, and whether `porting check` finds errors."""
         old, new = (set(_OPTION.findall(one.said)) if _is_help(one) else set() for one in self._helps)
-        wanted = {word for word in self._program.port_arguments if word.startswith("-")} if old else set()
+        wanted = {word for word in self._program.port_arguments if word.startswith("-")} if old or new else set()
         lacking = sorted((old | wanted) - new) if self._cpu.trainings else []
         numbers = {
             "errors of porting check": len(self._findings),

@@ -112,6 +112,19 @@ def test_a_proof_is_plain_data_with_commands(prove, tmp_path):
     assert "--lr 0.2 --device sim" in plain["columns"][2]["command"]
 
 
+def test_a_command_line_that_is_new_has_to_list_the_device(prove):
+    parsed = {
+        "import argparse, os": "import os",
+        ORIGINAL[ORIGINAL.index("parser =") : ORIGINAL.index("torch.manual")]: "",
+        "args.lr": "0.1",
+    }
+
+    proof = prove(original=change(ORIGINAL, parsed))
+
+    assert proof.is_proven, str(proof)
+    assert proof.columns[0].numbers["options added"] == 4
+
+
 def test_a_loop_on_the_host_is_proven_where_its_model_runs_on_the_device(prove):
     proof = prove(change(ORIGINAL, HOST))
 
