@@ -23,7 +23,7 @@ from porting.support.plain_data import make_plain
 from porting.verify.certificate import Certificate, Measured, Verdict, describe_location, describe_measured
 from porting.verify.exact_comparison import Difference, count_compared, find_difference
 from porting.verify.judgement import Judgement
-from porting.verify.observation import Observation, ProjectRun, Task
+from porting.verify.observation import OUT_OF_TIME, Observation, ProjectRun, Task
 from porting.verify.plain_runs import PLAIN, Perturbation
 from porting.verify.program_proof import ROUNDED, certify_programs, count_made
 from porting.verify.program_runs import ProgramPair, ProgramRuns, observe_tasks
@@ -229,6 +229,11 @@ class _Trial:
             return f"the original does not train each time that it is run: {self._plains[-1].error}"
         if original.error and original.num_steps < num_steps:
             return f"the original ended after {say_number(original.num_steps, 'step')}: {original.error}"
+        for what, observed in (("converted program", self._cpu), ("port", self._ported or Observation())):
+            if observed.is_cut and observed.num_steps < num_steps:
+                return f"the {what} made {say_number(observed.num_steps, 'step')}: {observed.error}"
+        if self._ported is None and OUT_OF_TIME in self._refused:
+            return f"the port does not train: {self._refused}"
         unrest = self._find_unrest()
         if unrest is not None and unrest.step <= num_steps:
             return f"the original trains otherwise each time that it is run: {unrest}"
@@ -236,9 +241,12 @@ class _Trial:
 
     def _find_difference(self, num_steps: int) -> str:
         """Say what the converted program does otherwise than the original without a device."""
-        if not self._cpu.trainings:
+        if not self._cpu.trainings and not self._cpu.is_cut:
             return f"the converted program does not train: {self._cpu.error or 'it makes no step of an optimizer'}"
-        found = find_difference(self._plains[0], self._cpu, num_steps=num_steps)
+        if self._cpu.is_cut and not self._cpu.trainings:
+            return ""
+        made = self._cpu.num_steps if self._cpu.is_cut else num_steps
+        found = find_difference(self._plains[0], self._cpu, num_steps=min(num_steps, made))
         if found is None:
             return ""
         why = f"; it ended: {self._cpu.error}" if self._cpu.error and found.name == "steps" else ""
@@ -246,6 +254,8 @@ class _Trial:
 
     def _find_port_fault(self) -> str:
         """Say why the port has not trained at all, or not on the device."""
+        if self._ported is None and OUT_OF_TIME in self._refused:
+            return ""
         if self._ported is None:
             return f"the port does not train: {self._refused}"
         if not self._ported.trainings or self._certified is None:
@@ -337,9 +347,9 @@ class _Trial:
             place = {} if certificate.location is None else dict(describe_location(certificate.location))
             line = f" ({place['line']})" if place.get("line") else ""
             return f"{certificate.reason}{line}", ""
-        if self._ported.error:
+        if self._ported.error and not self._ported.is_cut:
             return f"the port ended after {say_number(self._ported.num_steps, 'step')}: {self._ported.error}", ""
-        if self._ported.num_steps < self._num_steps:
+        if self._ported.num_steps < self._num_steps and not self._ported.is_cut:
             return f"the port makes {self._ported.num_steps} of {self._num_steps} steps", ""
         return "", "" if certificate.holds else certificate.reason
 

@@ -12,8 +12,9 @@ import runpy
 import signal
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, List, NoReturn, Optional
+from typing import Any, List, Optional
 
 import torch
 
@@ -23,7 +24,7 @@ from porting.support.process import signal_with_parent
 from porting.support.project_copies import copy_project, is_within
 from porting.support.write_guard import WriteGuard
 from porting.torch_insides.exchanged import exchange
-from porting.verify.observation import Observation, ProjectRun, Task
+from porting.verify.observation import OUT_OF_TIME, Observation, ProjectRun, Task
 from porting.verify.observed_program import EnoughStepsError, ProgramObserver
 
 __all__ = ["main"]
@@ -83,7 +84,7 @@ def _run_script(task: Task, limit_seconds: int = 0) -> Observation:
     seed_streams(task.seed)
     found = observer.observation
     if limit_seconds:
-        signal.signal(signal.SIGALRM, _end_script)
+        signal.signal(signal.SIGALRM, partial(_end_script, observer))
         signal.alarm(limit_seconds)
     try:
         with use_threads(task.perturbation.num_threads):
@@ -91,7 +92,7 @@ def _run_script(task: Task, limit_seconds: int = 0) -> Observation:
     except EnoughStepsError:
         pass
     except _OutOfTimeError:
-        found.error = f"it was ended after {limit_seconds} s"
+        found.error = f"{OUT_OF_TIME} {limit_seconds} s"
     except BaseException as error:  # the process ends with what it has found
         if not isinstance(error, SystemExit) or error.code:
             raised = find_raising_frame(error)
@@ -103,8 +104,10 @@ def _run_script(task: Task, limit_seconds: int = 0) -> Observation:
     return found
 
 
-def _end_script(_number: int, _frame: object) -> NoReturn:
-    raise _OutOfTimeError
+def _end_script(observer: ProgramObserver, _number: int, _frame: object) -> None:
+    if not observer.is_noting:
+        raise _OutOfTimeError
+    signal.alarm(1)
 
 
 # -- copies of projects ------------------------------------------------------------------------------------------------

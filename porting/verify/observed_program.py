@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import re
 from contextlib import contextmanager, nullcontext
-from typing import Any, Dict, Iterator, List, Optional, Protocol, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Protocol, Sequence, Tuple
 
 import torch
 from torch import nn
@@ -65,6 +65,7 @@ class ProgramObserver:
     def __init__(self, task: Task) -> None:
         """Begin an observation of what `task` runs."""
         self.observation = Observation()
+        self.is_noting = False
         self._task = task
         self._trainings: Dict[int, Tuple[Any, ObservedTraining, nn.Module]] = {}
         self._modules: Dict[int, nn.Module] = {}
@@ -154,7 +155,7 @@ class ProgramObserver:
             self._is_stepping = False
         # a step on the host of what a device trains finds no gradients, and does nothing
         if any(parameter.grad is not None for group in optimizer.param_groups for parameter in group["params"]):
-            self._note_step(optimizer)
+            self._note(self._note_step, optimizer)
         return result
 
     def _call_device(self, run: Run, executor: _Executor, *args: object, **kwargs: object) -> Any:
@@ -175,7 +176,7 @@ class ProgramObserver:
         executor.copyWeightsToHostIfNeeded()
         if not any(training.rows for training in self.observation.trainings):
             self._outputs.append(_copy_tensors(returned))
-        self._note_call(executor, [*map(_number_rows, flatten_tensors((args, kwargs)))], returned)
+        self._note(self._note_call, executor, [*map(_number_rows, flatten_tensors((args, kwargs)))], returned)
         return returned
 
     def _hand_over(self, run: Run, executor: _Executor, optimizer: torch.optim.Optimizer) -> Any:
@@ -213,6 +214,12 @@ class ProgramObserver:
             return run(executor, *args, **kwargs)
 
     # -- notes ---------------------------------------------------------------------------------------------------------
+
+    def _note(self, note: Callable[..., None], *args: object) -> None:
+        """Take notes of a step, which are whole or not at all: who ends the script waits for that."""
+        self.is_noting = True
+        note(*args)
+        self.is_noting = False
 
     def _note_step(self, optimizer: torch.optim.Optimizer) -> None:
         if id(optimizer) not in self._trainings:

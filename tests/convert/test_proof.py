@@ -202,6 +202,20 @@ def test_a_program_that_hangs_is_ended(prove):
     assert "ended after 1 s" in proof.columns[0].reason
 
 
+SLOW = {
+    "a slow port": {"    ported = to_ipu": "    import time; time.sleep(1000)\n    ported = to_ipu"},
+    "a slow program": {"torch.manual_seed(0)": "import time; time.sleep(0 if args.device == 'sim' else 1000)"},
+}
+
+
+@pytest.mark.parametrize("name", SLOW)
+def test_what_takes_too_long_is_not_run_and_no_fault(name, prove):
+    proof = prove(change(CONVERTED, SLOW[name]), limit_seconds=15)
+
+    assert outcomes_of(proof) == ["not run"] * 3, str(proof)
+    assert "ended after 15 s" in proof.columns[2].reason
+
+
 def test_an_original_that_fails_after_some_steps_proves_the_first_alone(prove):
     fails = {
         "        optimizer.step()\n": "        optimizer.step()\n        x = 1 / (2 - len(y) // 8 - args.lr * 10)\n"
