@@ -12,8 +12,9 @@ import runpy
 import signal
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, List, NoReturn, Optional, Sequence, Tuple
+from typing import Any, List, Optional, Sequence, Tuple
 
 import torch
 
@@ -23,7 +24,7 @@ from porting.support.process import signal_with_parent
 from porting.support.project_copies import copy_project, is_within
 from porting.support.write_guard import WriteGuard
 from porting.torch_insides.exchanged import exchange
-from porting.verify.observation import Observation, ProjectRun, Task
+from porting.verify.observation import OUT_OF_TIME, Observation, ProjectRun, Task
 from porting.verify.observed_program import EnoughStepsError, ProgramObserver
 from porting.verify.working_folder import enter_folder
 
@@ -81,13 +82,13 @@ def _run_script(task: Task, limit_seconds: int = 0) -> Observation:
     observer.install()
     found = observer.observation
     if limit_seconds:
-        signal.signal(signal.SIGALRM, _end_script)
+        signal.signal(signal.SIGALRM, partial(_end_script, observer))
         signal.alarm(limit_seconds)
     try:
         with use_threads(task.perturbation.num_threads):
             found.error, found.place = run_script(task.script, task.arguments, seed=task.seed)
     except _OutOfTimeError:
-        found.error = f"it was ended after {limit_seconds} s"
+        found.error = f"{OUT_OF_TIME} {limit_seconds} s"
     if limit_seconds:
         signal.alarm(0)
     observer.keep_evaluation()
@@ -115,8 +116,10 @@ def run_script(script: str, arguments: Sequence[str], *, seed: int) -> Tuple[str
     return "", None
 
 
-def _end_script(_number: int, _frame: object) -> NoReturn:
-    raise _OutOfTimeError
+def _end_script(observer: ProgramObserver, _number: int, _frame: object) -> None:
+    if not observer.is_noting:
+        raise _OutOfTimeError
+    signal.alarm(1)
 
 
 # -- copies of projects ------------------------------------------------------------------------------------------------
