@@ -18,7 +18,7 @@ from porting.convert.report import describe_conversion, write_report
 from porting.convert.sites import Site
 from porting.convert.targets import Target, find_target
 from porting.convert.writing import link_tree, write_project
-from porting.diagnostics import say_number
+from porting.diagnostics import join_names, say_number
 from porting.support.progress import show_progress
 
 __all__ = ["Outcome", "convert_project"]
@@ -53,9 +53,10 @@ def convert_project(arguments: argparse.Namespace) -> Outcome:
     if not is_proven and not arguments.unproven:
         note = "nothing is written: not all columns passed; --unproven writes all the same"
         return Outcome(text, note, EXIT_FAILED)
-    write_project(target.root, made.changed, out=arguments.out)
+    linked = write_project(target.root, made.changed, before=made.before, out=arguments.out)
     place = target.root if arguments.out is None else arguments.out
-    return Outcome(text, f"written: {say_number(len(made.changed), 'file')} in {place}", status)
+    beside = f"; links to the old project: {join_names(linked)}" if linked else ""
+    return Outcome(text, f"written: {say_number(len(made.changed), 'file')} in {place}{beside}", status)
 
 
 def _convert(target: Target, arguments: argparse.Namespace, tell: Tell) -> Tuple[Conversion, Optional[Proof]]:
@@ -80,7 +81,8 @@ def _convert(target: Target, arguments: argparse.Namespace, tell: Tell) -> Tuple
 
 def _observe(target: Target, tell: Tell) -> Sequence[Site]:
     tell(f"running {target.script} for {_DRY_STEPS} steps")
-    seen = run_program(str(target.root / target.script), target.arguments, num_steps=_DRY_STEPS, seconds=_DRY_SECONDS)
+    script = str(target.root / target.script)
+    seen = run_program(script, target.arguments, num_steps=_DRY_STEPS, seconds=_DRY_SECONDS, folder=str(target.root))
     return seen.sites
 
 
