@@ -13,7 +13,7 @@ from typing import Iterator, List, Optional, Sequence, Tuple, Union
 from porting.convert.program import Program
 from porting.convert.trees import Function, ProgramFile, list_targets
 
-__all__ = ["Binding", "Undecided", "find_bindings"]
+__all__ = ["Binding", "Undecided", "find_argument", "find_bindings"]
 
 _DEEPEST = 8
 
@@ -52,9 +52,11 @@ class Undecided:
     part_of: str = ""
 
 
-def find_bindings(program: Program, file: ProgramFile, call: ast.Call) -> List[Union[Binding, Undecided]]:
-    """Find the bindings of what a call calls."""
-    return list(_trace(program, file, call.func, call, _DEEPEST))
+def find_bindings(
+    program: Program, file: ProgramFile, call: ast.Call, value: Optional[ast.expr] = None
+) -> List[Union[Binding, Undecided]]:
+    """Find the bindings of what a call calls, or of another expression as its place understands it."""
+    return list(_trace(program, file, call.func if value is None else value, call, _DEEPEST))
 
 
 def _trace(
@@ -187,7 +189,7 @@ def _trace_callers(
         yield _leave(file, function, f"`{name}` is a parameter of `{function.name}`, and no call of it was found")
     for caller, call in callers:
         if not any(function is one for one in caller.iter_above(call)):  # not the recursion of a function
-            given = _find_argument(function, call, name)
+            given = find_argument(function, call, name)
             if given is None and _has_default(function, name):
                 continue
             if given is None:
@@ -210,7 +212,8 @@ def _iter_makers(program: Program, name: str) -> Iterator[Tuple[ProgramFile, ast
             yield file, call.node
 
 
-def _find_argument(function: Function, call: ast.Call, name: str) -> Optional[ast.expr]:
+def find_argument(function: Function, call: ast.Call, name: str) -> Optional[ast.expr]:
+    """Find what a call gives for a parameter of a function; None where that is not said by name or place."""
     for keyword in call.keywords:
         if keyword.arg == name:
             return keyword.value

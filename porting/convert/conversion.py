@@ -16,6 +16,7 @@ from porting.convert.bindings import Undecided
 from porting.convert.cuda import free_of_cuda
 from porting.convert.device_option import DeviceOption, add_device_option
 from porting.convert.editing import Edit, EditError, FileEdits
+from porting.convert.idiomatic import choose_option, port_steps
 from porting.convert.minimal import port_models
 from porting.convert.program import Program, read_program
 from porting.convert.sites import Site
@@ -24,7 +25,7 @@ __all__ = ["STYLES", "Conversion", "plan_conversion"]
 
 Planner = Callable[[Program, DeviceOption, Dict[str, FileEdits]], List[Undecided]]
 
-STYLES: Mapping[str, Planner] = MappingProxyType({"minimal": port_models})
+STYLES: Mapping[str, Planner] = MappingProxyType({"idiomatic": port_steps, "minimal": port_models})
 """How a program may be converted, by the words of `--style`."""
 
 
@@ -77,7 +78,7 @@ def plan_conversion(
     if sites is not None:
         program.add_sites(sites)
     edits = {file.path: FileEdits(file, Path(file.path).read_bytes()) for file in program.files.values()}
-    option = add_device_option(program, edits)
+    option = (choose_option if style == "idiomatic" else add_device_option)(program, edits)
     made = Conversion(root, script, arguments, style, option)
     made.left += [*STYLES[style](program, option, edits), *free_of_cuda(program, option, edits)]
     for path, file in edits.items():

@@ -7,8 +7,8 @@ too, and no function gets another parameter.
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
-from typing import Dict, List, Optional, Sequence, Tuple
+from dataclasses import dataclass, field
+from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 from porting.convert.editing import FileEdits
 from porting.convert.program import Program
@@ -36,10 +36,12 @@ class DeviceOption:
     flag: str = "--device"
     test: str = f'"{_VARIABLE}" in os.environ'
     device: str = f'os.environ["{_VARIABLE}"]'
+    words: Mapping[str, Tuple[str, ...]] = field(default_factory=dict)
+    """The words for each device where a project has its own."""
 
     def make_arguments(self, device: str) -> Tuple[str, ...]:
         """Return what is added to the command line to train on a device."""
-        return (self.flag, device)
+        return self.words.get(device, (self.flag, device))
 
 
 def add_device_option(program: Program, edits: Dict[str, FileEdits]) -> DeviceOption:

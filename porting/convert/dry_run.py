@@ -16,7 +16,7 @@ from typing import Optional, Sequence
 from porting.convert.observed_sites import DryRun
 from porting.run import vendor_environment
 from porting.support.bound_process import describe_exit, make_environment
-from porting.verify.program_proof import start_process
+from porting.verify.program_runs import start_process
 from porting.verify.working_folder import link_folder
 
 __all__ = ["DryRun", "run_program"]
@@ -31,8 +31,8 @@ def run_program(
 ) -> DryRun:
     """Run a script until each of its optimizers has made some steps, or for some seconds, and return what was seen.
 
-    It works where it finds what lies in `folder`, or in the present one. Whatever ends it is told in `error`, beside what
-    was seen before.
+    It works where it finds what lies in `folder`, or in the present one. Whatever ends it is told in `error`, beside
+    what was seen before.
     """
     with tempfile.TemporaryDirectory() as name:
         own = Path(name)
@@ -43,7 +43,7 @@ def run_program(
         environment = {**vendor_environment(make_environment()), "PYTHONHASHSEED": "0", "TORCHDYNAMO_DISABLE": "1"}
         with (own / "log").open("wb") as log:
             command = [sys.executable, "-c", _START, str(own)]
-            status = start_process(command, environment, log, seconds=seconds + _GRACE_SECONDS)
+            status = start_process(command, environment, log, limit_seconds=seconds + _GRACE_SECONDS)
         found = own / "found"
         if found.exists():
             seen: DryRun = pickle.loads(found.read_bytes())

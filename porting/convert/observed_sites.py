@@ -28,7 +28,8 @@ from porting.diagnostics import frame_place, is_user_file
 from porting.observe.training_programs import Run, Tensors, watch_calls, watch_program
 from porting.structure import flatten_tensors
 from porting.support.process import signal_with_parent
-from porting.verify.observed_program import EnoughStepsError, run_script
+from porting.verify.observed_process import run_script
+from porting.verify.observed_program import EnoughStepsError
 from porting.verify.working_folder import enter_folder
 
 __all__ = ["DryRun", "main"]

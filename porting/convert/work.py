@@ -97,4 +97,4 @@ def _prove(target: Target, made: Conversion, arguments: argparse.Namespace, tell
             arguments=target.arguments,
             port_arguments=made.option.make_arguments("sim"),
         )
-        return prove_conversion(program, num_steps=arguments.steps, seed=arguments.seed, tell=tell)
+        return prove_conversion([program], num_steps=arguments.steps, seed=arguments.seed, tell=tell)

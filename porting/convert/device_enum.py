@@ -1,0 +1,117 @@
+"""Give an enum of compute modes its member for the IPU, where a project's configuration chooses its device by one.
+
+The project then asks for a port in its own words: `self.args.run.compute_mode == ComputeMode.IPU`.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from dataclasses import dataclass
+from typing import Dict, Iterator, List, Optional, Tuple
+
+from porting.convert.device_option import DeviceOption
+from porting.convert.editing import FileEdits
+from porting.convert.names import get_root
+from porting.convert.program import Program
+from porting.convert.trees import ProgramFile, list_targets
+
+__all__ = ["DeviceEnum", "find_enum"]
+
+_ENUMS = ("Enum", "IntEnum", "StrEnum")
+_ACCELERATORS = ("GPU", "CUDA", "XPU", "DPCPP", "HPU", "MPS", "TPU")
+_TELLS = ("hydra", "omegaconf", 'split("=', 'partition("=', "split('=", "partition('=")
+
+
+@dataclass(frozen=True, eq=False)
+class DeviceEnum:
+    """An enum of devices, and how the program compares with it in each of its files."""
+
+    file: ProgramFile
+    members: Dict[str, ast.Assign]
+    comparisons: List[Tuple[ProgramFile, ast.Compare]]
+
+    def test_at(self, file: ProgramFile, place: ast.AST) -> str:
+        """Return the test that tells a port at a place, in the words of its file; empty where none would hold there."""
+        around, function = file.find_class(place), file.find_function(place)
+        texts: Counter[str] = Counter()
+        for other, one in self.comparisons:
+            is_own = get_root(one.left) == "self" and around is not None and other.find_class(one) is around
+            is_global = other.find_function(one) is function
+            if other is file and (is_own or is_global):
+                texts[f"{ast.unparse(one.left)} == {get_root(one.comparators[0])}.IPU"] += 1
+        return texts.most_common(1)[0][0] if texts else ""
+
+    def make_option(self, program: Program, test: str) -> Optional[DeviceOption]:
+        """Make the option that chooses the device by this enum; None where its words are not known."""
+        path = test.partition(" ==")[0].split(".")
+        path = path[1:] if path[0] == "self" else path
+        gpu = next(name for name in _ACCELERATORS if name in self.members)
+        names = {"ipu": "IPU", "sim": "IPU", "cpu": "CPU", "cuda": gpu}
+        for call in program.facts.list_methods("add_argument"):
+            flags = [one.value for one in call.node.args if isinstance(one, ast.Constant)]
+            for flag in flags:
+                if str(flag).lstrip("-").replace("-", "_") == path[-1]:
+                    words = {device: (str(flag), name) for device, name in names.items()}
+                    return DeviceOption(str(flag), test, device="", words=words)
+        if len(path) > 1 and any(tell in program.main.unit.text for tell in _TELLS):
+            key = ".".join(path[1:])
+            words = {device: (f"{key}={name}",) for device, name in names.items()}
+            return DeviceOption(key, test, device="", words=words)
+        return None
+
+    def add_member(self, edits: FileEdits) -> None:
+        """Plan the edit that adds the member, with the next value and written as the last one."""
+        if "IPU" in self.members:
+            return
+        last = list(self.members.values())[-1]
+        values = [getattr(one.value, "value", None) for one in self.members.values()]
+        numbers = [one for one in values if isinstance(one, int)]
+        if len(numbers) == len(values):
+            value = str(max(numbers) + 1)
+        elif isinstance(values[-1], str):
+            value = '"IPU"' if values[-1].isupper() else '"ipu"'
+        else:
+            value = ast.unparse(last.value)
+        line = self.file.unit.text.splitlines()[last.lineno - 1]
+        before = re.match(r"\s*(\w+\s*)=(\s*)", line)
+        name, gap = (before[1], before[2]) if before else ("IPU ", " ")
+        why = "the configuration's devices have the IPU; the numbers of the others stay"
+        edits.insert_after(last, f"{'IPU'.ljust(len(name))}={gap}{value}", "enum", why)
+
+
+def find_enum(program: Program) -> Optional[DeviceEnum]:
+    """Find the enum that a program chooses its device by; None without one, and where its members are no constants."""
+    for file in program.files.values():
+        for node in ast.walk(file.tree):
+            if isinstance(node, ast.ClassDef) and any(ast.unparse(one).rpartition(".")[2] in _ENUMS for one in node.bases):
+                members = dict(_iter_members(node))
+                names = {name.upper() for name in members}
+                if "CPU" in names and names & {*_ACCELERATORS} and _are_plain(members):
+                    comparisons = list(_iter_comparisons(program, node.name))
+                    if comparisons and "CPU" in members:
+                        return DeviceEnum(file, members, comparisons)
+    return None
+
+
+def _iter_members(node: ast.ClassDef) -> Iterator[Tuple[str, ast.Assign]]:
+    for one in node.body:
+        if isinstance(one, ast.Assign) and len(one.targets) == 1:
+            yield list_targets(one)[0], one
+
+
+def _are_plain(members: Dict[str, ast.Assign]) -> bool:
+    values = [one.value for one in members.values()]
+    autos = [isinstance(one, ast.Call) and ast.unparse(one.func).endswith("auto") for one in values]
+    kinds = {type(one.value) for one in values if isinstance(one, ast.Constant)}
+    return all(autos) or not any(autos) and len(kinds) == 1 and kinds <= {int, str}
+
+
+def _iter_comparisons(program: Program, name: str) -> Iterator[Tuple[ProgramFile, ast.Compare]]:
+    for file in program.files.values():
+        for node in ast.walk(file.tree):
+            if isinstance(node, ast.Compare) and len(node.ops) == 1 and isinstance(node.ops[0], (ast.Eq, ast.Is)):
+                other = node.comparators[0]
+                if isinstance(other, ast.Attribute) and ast.unparse(other.value) == name and get_root(node.left):
+                    yield file, node

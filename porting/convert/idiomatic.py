@@ -1,0 +1,235 @@
+"""Plan a port whose call is the training step: the loss moves into it, and the optimizer is handed over.
+
+The loop keeps two branches: what it did stays as it was for every other device, and a port makes the step by one call.
+A program whose step cannot be made so is left as it is, with the reason.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import Dict, List, Sequence, Set, Tuple
+
+from porting.convert.bindings import Undecided
+from porting.convert.device_enum import find_enum
+from porting.convert.device_option import DeviceOption, add_device_option
+from porting.convert.editing import FileEdits
+from porting.convert.evaluation import port_evaluations
+from porting.convert.guards import guard_statements
+from porting.convert.losses import PortedLoss, make_loss
+from porting.convert.names import list_reads, list_writes, substitute
+from porting.convert.places import PortPlace, find_place
+from porting.convert.program import Program
+from porting.convert.sites import Role
+from porting.convert.steps import Helper, StepError, TrainingStep, find_step
+from porting.convert.trees import ProgramFile
+
+__all__ = ["choose_option", "port_steps"]
+
+_IMPORT = """
+try:
+    from porting import {names}
+except ImportError:  # without ipu-porting the program trains as before
+    {targets} = {values}
+"""
+_NOTHING = {"PortedModel": "()"}
+_WHY_IMPORT = "without ipu-porting the program trains as before"
+_WHY_STEP = "a port's call makes the whole step"
+_MOST_SHAPES = 8
+
+
+def choose_option(program: Program, edits: Dict[str, FileEdits]) -> DeviceOption:
+    """Plan the choice of the device: by the project's own enum where the port can ask it, else by `--device`."""
+    found = find_enum(program)
+    if found is not None:
+        try:
+            place = find_place(program, find_step(program))
+        except StepError:
+            return add_device_option(program, edits)
+        test = found.test_at(place.file, place.anchor)
+        option = found.make_option(program, test) if test else None
+        if option is not None:
+            found.add_member(edits[found.file.path])
+            return option
+    return add_device_option(program, edits)
+
+
+def port_steps(program: Program, option: DeviceOption, edits: Dict[str, FileEdits]) -> List[Undecided]:
+    """Plan the edits that let a port make the program's training steps; return what is left."""
+    try:
+        step = find_step(program)
+        place = find_place(program, step)
+        loss = make_loss(step, place)
+        again = _list_again(step)
+        imports: Dict[str, Set[str]] = {}
+        _port_evaluations(program, step, edits, imports)
+    except StepError as error:
+        return [error.left]
+    writer = _Writer(program, option, edits, imports)
+    writer.write_step(step, again, returns_loss=not loss.argument)
+    writer.write_port(step, place, loss)
+    writer.write_imports()
+    return []
+
+
+def _port_evaluations(
+    program: Program, step: TrainingStep, edits: Dict[str, FileEdits], imports: Dict[str, Set[str]]
+) -> None:
+    for file in port_evaluations(program, step, edits):
+        imports.setdefault(file.path, set()).add("PortedModel")
+
+
+def _list_again(step: TrainingStep) -> List[str]:
+    """List the statements of the loss that the loop needs behind a port's call, too: what it logs beside the loss."""
+    scope = step.function or step.file.tree
+    own = {id(one) for unit in [*step.loss_units, *step.host, step.unit] for one in ast.walk(unit)}
+    read = {
+        node.id
+        for node in ast.walk(scope)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and id(node) not in own
+    }
+    outside = {name for name in step.outputs.split(", ")} | {step.loss_name}
+    needed = {name for unit in step.loss_units for name in list_writes(unit)} & read - outside
+    chosen: List[ast.stmt] = []
+    for unit in reversed(step.loss_units):
+        if list_writes(unit) & needed:
+            if step.loss_name in list_writes(unit) or step.loss_name in list_reads(unit):
+                raise StepError(step.file, unit, f"`{needed.pop()}` is made of the loss, and is read later")
+            chosen.insert(0, unit)
+            needed |= list_reads(unit)
+    texts = [] if step.outputs else [ast.unparse(step.call)]
+    return [line for unit in chosen for line in substitute(unit, texts, ["output"])]
+
+
+class _Writer:
+    """Writes the edits of one step; it keeps which names each file imports."""
+
+    def __init__(
+        self, program: Program, option: DeviceOption, edits: Dict[str, FileEdits], imports: Dict[str, Set[str]]
+    ) -> None:
+        self._program = program
+        self._option = option
+        self._edits = edits
+        self._imports = imports
+        self._enum = find_enum(program) if option.words else None
+
+    def _test_at(self, file: ProgramFile, node: ast.AST, model: str) -> str:
+        """Write the test that tells a port, in the project's words where it has them there."""
+        own = self._enum.test_at(file, node) if self._enum is not None else ""
+        if own:
+            return own
+        self._imports.setdefault(file.path, set()).add("PortedModel")
+        return f"isinstance({model}, PortedModel)"
+
+    def write_step(self, step: TrainingStep, again: Sequence[str], *, returns_loss: bool) -> None:
+        """Write the branches of the training step, and those of the helper that calls the model for it."""
+        model = ast.unparse(step.model)
+        test = self._test_at(step.file, step.backward, model)
+        marked: Dict[ast.stmt, str] = {one: "" for one in step.host}
+        edits = self._edits[step.file.path]
+        if not returns_loss:
+            marked.update({unit: "" for unit in step.loss_units})
+            marked[step.unit] = ""
+            call = _write_call(step, model, step.labels)
+            if step.helper is not None:
+                targets = ast.unparse(step.file.get_statement(step.helper.calls[0])).partition(" = ")[0].strip("()")
+                call = f"{targets}, {step.loss_name} = {ast.unparse(step.helper.calls[0])}"
+                self._write_helper(step, step.helper)
+            marked[step.position or step.unit] = "\n".join([call, *again])
+        scope = step.function or step.file.tree
+        guard_statements(edits, scope.body, marked, test, _WHY_STEP)
+        if step.accumulation is not None:
+            number = re.sub(r"^range\((.*)\)$", r"\1", ast.unparse(step.accumulation.iter))
+            code = f'if {test} and {number} != 1:\n    raise ValueError("a port makes a step in each call: accumulate by its options")'
+            edits.insert_before(step.accumulation, code, "step", "each call of a port makes a step")
+
+    def _write_helper(self, step: TrainingStep, helper: Helper) -> None:
+        """Write the branch of a helper: the device is called behind what the helper makes of the labels."""
+        model = ast.unparse(step.call.func)
+        edits = self._edits[helper.file.path]
+        tests = [self._test_at(helper.file, helper.unit, model), *helper.tests, f"{model}.training"]
+        edits.insert_before(helper.function.body[_count_docstring(helper)], f"makes_step = {' and '.join(tests)}", "step", _WHY_STEP)
+        guard_statements(edits, helper.function.body, {helper.unit: ""}, "makes_step", _WHY_STEP)
+        targets = ast.unparse(step.file.get_statement(step.helper.calls[0])).partition(" = ")[0].strip("()").split(", ") if step.helper else []
+        names = dict(zip(targets, helper.elements))
+        labels = [names.get(one, "") for one in step.labels]
+        call = _write_call(step, model, labels, outputs=names[step.outputs])
+        returned = ", ".join(helper.elements)
+        code = f"if makes_step:\n    {call}\n    return {returned}, {step.loss_name}"
+        edits.insert_before(helper.returned, code, "step", "the port's call returns the loss, too")
+
+    def write_port(self, step: TrainingStep, place: PortPlace, loss: PortedLoss) -> None:
+        """Write the port where model and optimizer are there."""
+        imports = self._imports.setdefault(place.file.path, set())
+        imports.add("to_ipu")
+        keywords = {"optimizer": place.optimizer, **loss.keywords}
+        if step.max_norm is not None:
+            names = sorted(list_reads(step.max_norm))
+            keywords["max_grad_norm"] = substitute(step.max_norm, names, [place.texts[one] for one in names])[0]
+        if self._may_change_shapes():
+            imports.add("PortOptions")
+            keywords["options"] = f"PortOptions(max_executables={_MOST_SHAPES})"
+        keywords.update(self._name_device())
+        given = [place.model, loss.argument, *(f"{name}={value}" for name, value in keywords.items())]
+        port = f"{place.model} = to_ipu({', '.join(one for one in given if one)})"
+        lines = [*loss.definition.split("\n"), port] if loss.definition else [port]
+        code = "\n".join([f"if {self._option.test}:", *(f"    {line}" if line else "" for line in lines)])
+        edits = self._edits[place.file.path]
+        why = "the loss is a part of the port, and the optimizer is the device's"
+        if place.is_before:
+            edits.insert_before(place.anchor, code, "port", why)
+        else:
+            edits.insert_after(place.anchor, code, "port", why)
+        if place.is_partial:
+            self._write_inference(place)
+        if "os.environ" in self._option.test:
+            edits.add_import("import os", why="the choice of the device is kept in the environment")
+
+    def _write_inference(self, place: PortPlace) -> None:
+        """Write the port of runs that have no optimizer, behind the branch that makes one."""
+        above = place.file.get_statement(next(place.file.iter_above(place.anchor)))
+        if isinstance(above, ast.If) and not above.orelse and place.file.list_blocks(above):
+            self._imports[place.file.path].add("PortedModel")
+            test = f"{self._option.test} and not isinstance({place.model}, PortedModel)"
+            given = [place.model, *(f"{name}={value}" for name, value in self._name_device().items())]
+            code = f"if {test}:\n    {place.model} = to_ipu({', '.join(given)})"
+            self._edits[place.file.path].insert_after(above, code, "port", "without an optimizer it infers")
+
+    def _name_device(self) -> Dict[str, str]:
+        """Name the device where the program's option tells an IPU from its simulator."""
+        return {"device": self._option.device} if self._option.device else {}
+
+    def _may_change_shapes(self) -> bool:
+        """Tell whether batches may be of several sizes: a loader yields a smaller one at the end of an epoch."""
+        loaders = self._program.list_sites(Role.LOADER)
+        drops = [{one.arg: ast.unparse(one.value) for one in found.call.keywords}.get("drop_last") for found in loaders]
+        return any(one != "True" for one in drops)
+
+    def write_imports(self) -> None:
+        """Write the guarded import of each file that names something of this package."""
+        for path, names in self._imports.items():
+            ordered = sorted(names)
+            code = _IMPORT.format(
+                names=", ".join(ordered),
+                targets=", ".join(ordered),
+                values=", ".join(_NOTHING.get(name, "None") for name in ordered),
+            )
+            self._edits[path].add_import(code, why=_WHY_IMPORT)
+
+
+def _count_docstring(helper: Helper) -> int:
+    first = helper.function.body[0]
+    return int(isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant))
+
+
+def _write_call(step: TrainingStep, model: str, labels: Sequence[str], outputs: str = "") -> str:
+    """Write the call of a port: the model's arguments, the labels, and the names of output and loss."""
+    outputs = outputs or step.outputs or "output"
+    target = f"({outputs})" if "," in outputs else outputs
+    keywords = [f"{one.arg}={_host(one.value)}" if one.arg else f"**{_host(one.value)}" for one in step.call.keywords]
+    given = ", ".join([*map(_host, step.call.args), *labels, *keywords])
+    return f"{target}, {step.loss_name} = {model}({given})"
+
+
+def _host(node: ast.AST) -> str:
+    return re.sub(r"\.cuda\([^()]*\)", "", ast.unparse(node))

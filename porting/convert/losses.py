@@ -1,0 +1,124 @@
+"""Make a function of output and label of the statements that compute a loss in a loop.
+
+It is written where the port is made, in the words of that place, and does exactly what the loop did.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass
+from typing import Dict, List, Sequence, Tuple
+
+from porting.convert.names import list_reads, list_writes, substitute
+from porting.convert.places import PortPlace, get_root_of
+from porting.convert.steps import StepError, TrainingStep
+
+__all__ = ["PortedLoss", "make_loss"]
+
+_FUNCTION = "compute_loss"
+
+
+@dataclass(frozen=True)
+class PortedLoss:
+    """The loss of a port: its definition, if it needs one, the argument of `to_ipu`, and the call's further keywords."""
+
+    definition: str
+    argument: str
+    keywords: Dict[str, str]
+
+
+def make_loss(step: TrainingStep, place: PortPlace) -> PortedLoss:
+    """Make the loss of a step for a port; raises StepError for a model that gets no label and returns no loss."""
+    own = _find_own_loss(step)
+    if own is not None:
+        return PortedLoss("", "", own)
+    if not step.labels:
+        raise StepError(step.file, step.backward, "the loss reads nothing of the batch, and a port wants a label")
+    if any(isinstance(one, ast.Starred) for one in step.call.args) and len(step.labels) > 1:
+        raise StepError(step.file, step.call, "the model gets as many inputs as a list has, and several labels")
+    keywords: Dict[str, str] = {}
+    if len(step.labels) > 1:
+        first = len(step.call.args)
+        keywords["label"] = f"({', '.join(str(first + n) for n in range(len(step.labels)))})"
+    body, result, names = _write_body(step, place)
+    output, label = names
+    if not body:
+        direct = _find_function(place, result, names)
+        argument = direct or f"lambda {output}, {label}: {result}"
+        return PortedLoss("", argument, keywords)
+    lines = [f"def {_FUNCTION}({output}, {label}):", *(f"    {line}" for line in body), f"    return {result}", ""]
+    return PortedLoss("\n".join(lines), _FUNCTION, keywords)
+
+
+def _find_own_loss(step: TrainingStep) -> "Dict[str, str] | None":
+    """Find where a model that returns its loss itself has it: the keywords for `to_ipu`; None for any other."""
+    outputs = step.outputs.split(", ") if step.outputs else []
+    if step.helper is not None or step.labels or not outputs:
+        return None
+    if step.owns_loss:
+        return {} if len(outputs) == 1 else {"loss_output": str(outputs.index(step.loss_name))}
+    values = [one.value for one in step.loss_units if isinstance(one, ast.Assign)] or [step.loss]
+    value = values[0]
+    if len(outputs) > 1 or len(step.loss_units) > 1 or ast.unparse(getattr(value, "value", value)) != outputs[0]:
+        return None
+    if isinstance(value, ast.Attribute):
+        return {"loss_output": repr(value.attr)}
+    return {"loss_output": ast.unparse(value.slice)} if isinstance(value, ast.Subscript) else None
+
+
+def _write_body(step: TrainingStep, place: PortPlace) -> Tuple[List[str], str, Tuple[str, str]]:
+    """Write the statements of the loss, the expression that is returned, and the names of output and label."""
+    outputs = step.outputs.split(", ") if step.outputs else ["output"]
+    written = {name for unit in step.loss_units for name in list_writes(unit)}
+    taken = {*outputs, *written, *step.constants}
+    labels = []
+    for text in step.labels:
+        name = text if text.isidentifier() else (re.findall(r"[A-Za-z_]\w*", text) or ["label"])[-1]
+        while name in taken or name in labels:
+            if text == name and name in outputs:
+                raise StepError(step.file, step.backward, f"`{name}` is output and label at once")
+            if text == name and name in written:
+                break
+            name += "_"
+        labels.append(name)
+    texts = {text: name for text, name in zip(step.labels, labels) if text != name}
+    texts.update({name: place.texts[name] for name in step.constants if place.texts.get(name, name) != name})
+    clash = {*outputs, *written, *labels} & {get_root_of(text) for text in texts.values() if "(" not in text} - {
+        *labels
+    }
+    if clash:
+        raise StepError(step.file, step.backward, f"`{clash.pop()}` is another thing where the port is made")
+    if not step.outputs:
+        texts[ast.unparse(step.call)] = "output"
+    keys, values = list(texts), list(texts.values())
+    lines = [line for unit in step.loss_units for line in _rewrite(unit, keys, values)]
+    result = _rewrite(step.loss, keys, values)[0]
+    output = outputs[0] if len(outputs) == 1 else "outputs"
+    label = labels[0] if len(labels) == 1 else "labels"
+    last = step.loss_units[-1] if step.loss_units else None
+    if isinstance(last, ast.Assign) and ast.unparse(last.targets[0]) == result and len(last.targets) == 1:
+        result = _rewrite(last.value, keys, values)[0]
+        lines = lines[: -len(_rewrite(last, keys, values))]
+    unpacked = [f"{', '.join(one)} = {name}" for one, name in ((outputs, output), (labels, label)) if len(one) > 1]
+    return [*unpacked, *lines] if lines or unpacked else [], result, (output, label)
+
+
+def _rewrite(node: ast.AST, texts: Sequence[str], names: Sequence[str]) -> List[str]:
+    """Write a statement in other words, and without the moves to a GPU."""
+    return [re.sub(r"\.cuda\([^()]*\)", "", line) for line in substitute(node, texts, names)]
+
+
+def _find_function(place: PortPlace, result: str, names: Tuple[str, str]) -> str:
+    """Return the loss where it is a function or module of output and label as it is; empty where it is not."""
+    node = ast.parse(result, mode="eval").body
+    if not isinstance(node, ast.Call) or node.keywords or [ast.unparse(one) for one in node.args] != list(names):
+        return ""
+    text = ast.unparse(node.func)
+    if set(names) & list_reads(node.func):
+        return ""
+    if text.startswith("self."):  # it may be assigned later
+        scope = place.file.find_function(place.anchor) or place.file.tree
+        lines = [one.lineno for one in place.file.iter_assignments(text, scope)]
+        return text if lines and max(lines) < place.anchor.lineno else ""
+    return text
