@@ -57,8 +57,8 @@ def server():
 def see(server, tmp_path, monkeypatch):
     """Run a program, given as text, in a fork of a process that has loaded torch, and return what was seen."""
 
-    def start(command, _environment, log, *, seconds):
-        assert seconds > 0
+    def start(command, _environment, log, *, limit_seconds):
+        assert limit_seconds > 0
         with open(os.devnull, encoding="utf-8") as nothing:
             server.start(command[1:], [nothing.fileno(), log.fileno(), log.fileno()])
             return server.wait()
