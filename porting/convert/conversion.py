@@ -42,6 +42,8 @@ class Conversion:
     left: List[Undecided] = field(default_factory=list)
     changed: Dict[str, bytes] = field(default_factory=dict)
     """The new text of each file that changes, by its path below the root; `before` has the old ones."""
+    notes: List[str] = field(default_factory=list)
+    """What a reader has to know besides, such as why another style was not taken."""
     before: Dict[str, bytes] = field(default_factory=dict)
     diffs: List[str] = field(default_factory=list)
 

@@ -85,7 +85,9 @@ def find_enum(program: Program) -> Optional[DeviceEnum]:
     """Find the enum that a program chooses its device by; None without one, and where its members are no constants."""
     for file in program.files.values():
         for node in ast.walk(file.tree):
-            if isinstance(node, ast.ClassDef) and any(ast.unparse(one).rpartition(".")[2] in _ENUMS for one in node.bases):
+            if isinstance(node, ast.ClassDef) and any(
+                ast.unparse(one).rpartition(".")[2] in _ENUMS for one in node.bases
+            ):
                 members = dict(_iter_members(node))
                 names = {name.upper() for name in members}
                 if "CPU" in names and names & {*_ACCELERATORS} and _are_plain(members):

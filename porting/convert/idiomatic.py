@@ -148,9 +148,15 @@ class _Writer:
         model = ast.unparse(step.call.func)
         edits = self._edits[helper.file.path]
         tests = [self._test_at(helper.file, helper.unit, model), *helper.tests, f"{model}.training"]
-        edits.insert_before(helper.function.body[_count_docstring(helper)], f"makes_step = {' and '.join(tests)}", "step", _WHY_STEP)
+        edits.insert_before(
+            helper.function.body[_count_docstring(helper)], f"makes_step = {' and '.join(tests)}", "step", _WHY_STEP
+        )
         guard_statements(edits, helper.function.body, {helper.unit: ""}, "makes_step", _WHY_STEP)
-        targets = ast.unparse(step.file.get_statement(step.helper.calls[0])).partition(" = ")[0].strip("()").split(", ") if step.helper else []
+        targets = (
+            ast.unparse(step.file.get_statement(step.helper.calls[0])).partition(" = ")[0].strip("()").split(", ")
+            if step.helper
+            else []
+        )
         names = dict(zip(targets, helper.elements))
         labels = [names.get(one, "") for one in step.labels]
         call = _write_call(step, model, labels, outputs=names[step.outputs])

@@ -165,7 +165,9 @@ def _say_above(
     if own:
         value = getattr(own[0], "value", None)
         inner = list_reads(value) if value is not None else {""}
-        is_fixed = len(own) == 1 and isinstance(own[0], ast.Assign) and all(_is_global(level.file, one) for one in inner)
+        is_fixed = (
+            len(own) == 1 and isinstance(own[0], ast.Assign) and all(_is_global(level.file, one) for one in inner)
+        )
         if value is None or not is_fixed or text != root:
             raise StepError(level.file, own[0], f"`{root}` exists in `{function.name}` alone")
         text = ast.unparse(value)

@@ -442,7 +442,11 @@ def _is_tensor(step: TrainingStep, name: str) -> bool:
     scopes = [step.file.tree] if step.function is None else [step.function, step.file.tree]
     values = [getattr(one, "value", None) for scope in scopes for one in step.file.iter_assignments(name, scope)]
     names = [ast.unparse(one.func) for one in values if isinstance(one, ast.Call)]
-    is_used = any(isinstance(one, ast.Call) and get_root(one.func) == name for one in ast.walk(step.loss_units[-1])) if step.loss_units else False
+    is_used = (
+        any(isinstance(one, ast.Call) and get_root(one.func) == name for one in ast.walk(step.loss_units[-1]))
+        if step.loss_units
+        else False
+    )
     return not is_used and any(_TENSOR.search(one) for one in names)
 
 
@@ -467,9 +471,12 @@ def _is_number(statement: ast.stmt, name: str) -> bool:
         is_index = text.startswith("enumerate(") and isinstance(target, ast.Tuple) and get_root(target.elts[0]) == name
         return text.startswith("range(") or is_index
     value = getattr(statement, "value", None)
-    return isinstance(value, (ast.Constant, ast.BinOp)) and not any(
-        isinstance(one, ast.Call) for one in ast.walk(value)
-    ) or isinstance(value, ast.Call) and ast.unparse(value.func).rpartition(".")[2] in ("item", "len", "float", "int")
+    return (
+        isinstance(value, (ast.Constant, ast.BinOp))
+        and not any(isinstance(one, ast.Call) for one in ast.walk(value))
+        or isinstance(value, ast.Call)
+        and ast.unparse(value.func).rpartition(".")[2] in ("item", "len", "float", "int")
+    )
 
 
 def _find_position(
@@ -495,7 +502,9 @@ def _check_modes(program: Program, step: TrainingStep) -> None:
     functions = [step.function, *_iter_callers(program, step.file, step.function, 4)]
     trains = [one for one in calls if one.is_method("train") and _owns(program, functions, one)]
     if not trains:
-        raise StepError(step.file, step.backward, "the loop calls `eval()`, and no `train()` before the step", _CALL_TRAIN)
+        raise StepError(
+            step.file, step.backward, "the loop calls `eval()`, and no `train()` before the step", _CALL_TRAIN
+        )
 
 
 def _get_fact(program: Program, call: ast.Call) -> Call:
