@@ -15,6 +15,7 @@ from typing import Any, Tuple
 import torch
 
 from porting.observe.training_programs import Run, watch_calls
+from porting.support.project_copies import find_project
 
 __all__ = ["enter_folder", "link_folder"]
 
@@ -30,7 +31,7 @@ def link_folder(folder: Path, working: Path) -> None:
     What lies beside it in its Git project is found beside it. Hidden folders, and those with too many files, are links.
     """
     source = Path(os.path.abspath(folder))
-    project = next((one for one in (source, *source.parents) if (one / ".git").exists()), source)
+    project = find_project(source)
     inner = working.with_name(f"{working.name}-project") / source.relative_to(project)
     inner.mkdir(parents=True)
     working.symlink_to(inner)

@@ -63,7 +63,7 @@ def see(server, tmp_path, monkeypatch):
             server.start(command[1:], [nothing.fileno(), log.fileno(), log.fileno()])
             return server.wait()
 
-    def run(source, *, steps=2, seconds=60.0, **modules):
+    def run(source, *, steps=2, seconds=60, **modules):
         for name, text in {**modules, "train": source}.items():
             Path(f"{name}.py").write_text(text, "utf-8")
         return dry_run.run_program("train.py", (), num_steps=steps, seconds=seconds)
@@ -231,7 +231,7 @@ def test_what_was_seen_before_an_error_is_told_with_it(see):
 
 
 def test_a_program_without_end_is_ended(see):
-    seen = see(f"{BEGIN}while True: model(x).sum().backward()\n", seconds=1.0)
+    seen = see(f"{BEGIN}while True: model(x).sum().backward()\n", seconds=1)
 
     assert seen.error == "it has not ended after 1 seconds"
     assert find(seen, Role.FORWARD)
@@ -244,11 +244,32 @@ def test_the_end_of_a_process_that_leaves_nothing_is_told(see):
     assert seen.sites == ()
 
 
+def test_what_a_program_writes_beside_its_script_stays_as_it_was(see):
+    Path("weights").write_text("old")
+
+    seen = see(f"import os\nopen(os.path.join(os.path.dirname(__file__), 'weights'), 'w').write('new')\n{BEGIN}")
+
+    assert seen.error == ""
+    assert Path("weights").read_text() == "old"
+
+
+def test_a_program_finds_what_lies_above_its_folder_in_its_git_project(see, tmp_path, monkeypatch):
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "data").write_text("")
+    (tmp_path / "programs").mkdir()
+    monkeypatch.chdir(tmp_path / "programs")
+
+    seen = see(f"open('../data').close()\n{BEGIN}")
+
+    assert seen.error == ""
+    assert {site.path for site in seen.sites} == {str((tmp_path / "programs" / "train.py").resolve())}
+
+
 def test_a_program_runs_in_a_process_of_its_own_and_leaves_nothing(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("train.py").write_text(f"{BEGIN}open('left', 'w').close()\nmodel(x).sum().backward()\noptimizer.step()\n")
 
-    seen = dry_run.run_program("train.py", (), num_steps=2, seconds=60.0)
+    seen = dry_run.run_program("train.py", (), num_steps=2, seconds=60)
 
     assert (seen.error, seen.num_steps) == ("", 1)
     assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
