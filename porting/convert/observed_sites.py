@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import linecache
 import os
 import pickle
@@ -296,8 +297,14 @@ def _is_own_file(file: str) -> bool:
 
 
 def _find_self(frame: FrameType) -> object:
+    """Return the object whose method a frame runs, under whatever name; None for a function of no class."""
     code = frame.f_code
-    return frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
+    owner = frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
+    for kind in type(owner).__mro__:
+        method = vars(kind).get(code.co_name)
+        if callable(method) and getattr(inspect.unwrap(method), "__code__", None) is code:
+            return owner
+    return None
 
 
 def _locate(frame: FrameType) -> Tuple[str, int, int]:

@@ -142,6 +142,23 @@ def test_a_method_that_calls_the_parts_of_its_model_is_a_call_of_the_model(see, 
     assert [*seen.trained.values()] == [(site.owner,)]
 
 
+def test_a_function_that_takes_a_model_is_no_method_of_it(see):
+    function = "def eval(model, x):\n    return model(x)\n"
+
+    seen = see(f"{BEGIN}{function}for number in range(9): eval(model, x).sum().backward(); optimizer.step()\n")
+
+    assert [line for line, _name in find(seen, Role.FORWARD)] == [7]
+    assert seen.methods == {}
+
+
+def test_a_method_under_a_decorator_is_one_of_its_model(see):
+    decorated = MODEL.replace("    def loss", "    @torch.enable_grad()\n    def loss")
+
+    seen = see(f"{decorated}for number in range(9): model.loss(x, y).backward(); optimizer.step()\n")
+
+    assert [*seen.methods.values()] == [("loss",)]
+
+
 def test_a_method_that_makes_a_step_is_no_call_of_its_model(see):
     seen = see(f"{MODEL}for number in range(9): model.fit(x, y); model.score(x, y)\n")
 
