@@ -1,4 +1,7 @@
-"""Train a ported model in a plain loop with progress bars: `fit`."""
+"""Train a ported model in a plain loop with progress bars: `fit`.
+
+Programs that need no loop of their own call it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The checkpoint folder of a training, one file a step: old files are removed, the newest undamaged one is read."""
+"""Keep the checkpoints of a training in a folder, one file a step: remove old files, read the newest undamaged one.
+
+`fit` uses it.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Work of several instances of a program: samples of a dataset shared out, and counts such as correct answers summed.
+"""Share the samples of a dataset out among the instances of a program, and sum counts over all of them.
 
-An instance is one of several processes that train one model together; `this_instance` says which one this is.
+An instance is one of several processes that train one model together. Their programs call `partition` and
+`sum_over_instances`.
 """
 
 from __future__ import annotations

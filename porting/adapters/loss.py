@@ -1,4 +1,7 @@
-"""`LossInForward`: a model whose `forward` computes its loss too, as a device that compiles whole steps needs."""
+"""Define `LossInForward`, a model whose `forward` computes its loss too, since a device compiles whole steps.
+
+`to_ipu` wraps each model in it.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from operator import itemgetter
+from types import SimpleNamespace
 from typing import Any, Callable, ContextManager, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import torch
@@ -22,7 +26,10 @@ from porting.adapters.tracing_guards import PrintGuard, announce_tracing, answer
 from porting.diagnostics import Finding, OptionError, PortingError
 from porting.remedies import Remedies, settle
 
-__all__ = ["LossInForward"]
+__all__ = ["NO_BACKEND", "LossInForward"]
+
+NO_BACKEND = SimpleNamespace(identity_loss=lambda loss, reduction: loss, isRunningOnIpu=lambda: False)
+"""Stands for the backend of a `LossInForward` that runs in plain PyTorch."""
 
 Metric = Callable[[Any, Any], Any]
 
@@ -84,9 +91,7 @@ class LossInForward(nn.Module):
     Raises OptionError P002 for arguments that do not go together. A call raises PortingError L002, L003, L004, L006 or
     L007, and CaptureError C010 for printing a tensor while the device traces.
 
-    >>> from types import SimpleNamespace
-    >>> backend = SimpleNamespace(identity_loss=lambda loss, reduction: loss, isRunningOnIpu=lambda: False)
-    >>> wrapped = LossInForward(nn.Linear(4, 2), nn.CrossEntropyLoss(), backend=backend)
+    >>> wrapped = LossInForward(nn.Linear(4, 2), nn.CrossEntropyLoss(), backend=NO_BACKEND)
     >>> output, loss = wrapped(torch.ones(3, 4), torch.tensor([0, 1, 1]))
     >>> tuple(output.shape), tuple(loss.shape), list(wrapped.state_dict())
     ((3, 2), (), ['weight', 'bias'])
@@ -313,8 +318,7 @@ def _demote_metrics(loss: torch.Tensor, metrics: Mapping[str, Any]) -> torch.Ten
 
 
 def _mark_loss(setup: _LossSetup, loss: torch.Tensor) -> torch.Tensor:
-    # while a device traces, `requires_grad` of intermediate tensors says nothing; there the backend finds a detached
-    # loss
+    # `requires_grad` of a tensor that a device traces says nothing; there the backend finds a detached loss
     is_detached = not loss.requires_grad and torch.is_grad_enabled() and not setup.is_on_device()
     if setup.is_for_training and is_detached and any(weight.requires_grad for weight in setup.model.parameters()):
         names = ", ".join(name_function(term.function) for term in (setup.terms or {}).values())

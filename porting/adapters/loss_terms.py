@@ -1,7 +1,7 @@
-"""Several losses of one model: which output and which label each one compares, and with what weight.
+"""Compute several losses of one model: which output and which label each compares, and with what weight.
 
-Losses that the device lacks are written with operators that it has: the value and the gradient stay the same. For them
-B = samples, C = classes; outputs are (B, C), (B, C, ...) or (C,), as for the losses themselves.
+`LossInForward` uses it. Losses that the device lacks are written with operators that it has, with the same value and
+gradient. B = samples, C = classes; outputs are (B, C), (B, C, ...) or (C,), as for the losses themselves.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The checkpoints that `fit` writes while it trains, and how it finds its place in an epoch that was broken off."""
+"""Write checkpoints while `fit` trains, and find its place in an epoch that was broken off.
+
+`fit` uses it where a folder is given.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Prove that a ported model ran on its device: a report in numbers."""
+"""Prove that a ported model ran on its device, by a report in numbers.
+
+Runners fill the records, and `ported.report()` returns a `RunReport`.
+"""
 
 from __future__ import annotations
 

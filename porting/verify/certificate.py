@@ -262,7 +262,6 @@ _HELP: Mapping[Verdict, str] = {
     Verdict.CHAOTIC: "take a smaller learning rate, or fewer steps: `steps=` the last one that is compared",
     Verdict.INCOMPLETE: "let it run to its end, or give it what the reason says is missing",
     Verdict.NOT_COMPARED: "give it what the notes say is missing",
-    Verdict.PASS: "",
 }
 _WORDS = {Verdict.PASS: "ok", Verdict.FAIL: "FAILED", Verdict.NOT_COMPARED: "-"}
 _MOST_FACTOR = 1e6

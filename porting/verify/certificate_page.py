@@ -1,4 +1,7 @@
-"""A certificate as one HTML page that needs nothing else: the verdict, table and pictures, place, surroundings."""
+"""Write a certificate as one HTML page that needs nothing else: verdict, table, pictures, place and surroundings.
+
+`porting verify --html` uses it.
+"""
 
 from __future__ import annotations
 
