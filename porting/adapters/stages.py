@@ -26,7 +26,9 @@ __all__ = ["balanced_stages", "check_order", "mark_stages", "require_filled_pipe
 def require_modules(model: nn.Module, options: PortOptions) -> None:
     """Raise OptionError P007 if `options` name a module that `model` does not have."""
     known = list(_collect_modules(model))
-    asked = {"stages": options.stages or (), "recompute": options.recompute, "serialize": options.serialize or ()}
+    # "sqrt" and budgets are no names: a plan makes names of them
+    recompute = () if isinstance(options.recompute, str) else options.recompute
+    asked = {"stages": options.stages or (), "recompute": recompute, "serialize": options.serialize or ()}
     named = [(option, name) for option, names in asked.items() for name in names]
     for option, name in named:
         if name not in known:
@@ -39,7 +41,7 @@ def require_modules(model: nn.Module, options: PortOptions) -> None:
                 notes=() if near else f"its outermost modules are {outermost or 'none: it is a single module'}",
                 help=f"did you mean {near}?" if near else "use names as `model.named_modules()` gives them",
             )
-    _require_linear(_collect_modules(model), options)
+    _require_serializable(_collect_modules(model), options)
 
 
 def require_filled_pipeline(options: PortOptions) -> None:
@@ -58,20 +60,26 @@ def require_filled_pipeline(options: PortOptions) -> None:
         )
 
 
-def _require_linear(modules: Mapping[str, nn.Module], options: PortOptions) -> None:
-    """Raise OptionError P007 for a product that is to be computed in parts and cannot."""
+def _require_serializable(modules: Mapping[str, nn.Module], options: PortOptions) -> None:
+    """Raise OptionError P007 for a module that is to be computed in parts and cannot."""
     for name, parts in (options.serialize or {}).items():
         module = modules[name]
-        if not isinstance(module, nn.Linear):
+        if not isinstance(module, (nn.Linear, nn.Embedding)):
             fault = f"`{name}`, which is a {type(module).__name__}"
-        elif module.out_features % parts:
-            fault = f"`{name}`, whose {module.out_features} outputs are not {parts} equal parts"
+        elif isinstance(module, nn.Embedding) and (module.max_norm is not None or module.scale_grad_by_freq):
+            fault = f"`{name}`, an Embedding with max_norm or scale_grad_by_freq, which needs all rows at once"
+        elif module.weight.shape[0] % parts:
+            what = "outputs" if isinstance(module, nn.Linear) else "rows"
+            fault = f"`{name}`, whose {module.weight.shape[0]} {what} are not {parts} equal parts"
         else:
             continue
         raise OptionError.at_caller(
             "P007",
             message=f"`serialize` names {fault}",
-            help="name Linear modules, and a number of parts that divides their `out_features`",
+            help=(
+                "name Linear modules, and a number of parts that divides their `out_features`",
+                "or Embedding modules, and a number that divides their `num_embeddings`",
+            ),
         )
 
 
@@ -174,16 +182,13 @@ def _begin_block(module: nn.Module, name: str, ipu: int, backend: ModuleType, un
 
 @contextmanager
 def _compute_in_parts(module: nn.Module, parts: int, backend: ModuleType) -> Iterator[None]:
-    """Let a Linear module compute its product in so many parts of its outputs while the context lasts."""
-
-    def forward(input: torch.Tensor) -> torch.Tensor:
-        weight: torch.Tensor = module.weight  # type: ignore[assignment]
-        mode = backend.MatMulSerializationMode.OutputChannels
-        product: torch.Tensor = backend.serializedMatMul(input, weight.t(), mode, parts)
-        return product if module.bias is None else product + module.bias  # type: ignore[operator]
-
+    """Let a module compute in so many parts of its outputs or rows while the context lasts."""
     before = vars(module).get("forward")
-    module.forward = forward
+    module.forward = (
+        partial(_look_up_in_parts, module, parts)
+        if isinstance(module, nn.Embedding)
+        else partial(_multiply_in_parts, module, parts, backend)
+    )
     try:
         yield
     finally:
@@ -191,6 +196,34 @@ def _compute_in_parts(module: nn.Module, parts: int, backend: ModuleType) -> Ite
             del module.forward
         else:
             module.forward = before
+
+
+def _multiply_in_parts(module: nn.Module, parts: int, backend: ModuleType, input: torch.Tensor) -> torch.Tensor:
+    weight: torch.Tensor = module.weight  # type: ignore[assignment]
+    mode = backend.MatMulSerializationMode.OutputChannels
+    product: torch.Tensor = backend.serializedMatMul(input, weight.t(), mode, parts)
+    return product if module.bias is None else product + module.bias  # type: ignore[operator]
+
+
+def _look_up_in_parts(module: nn.Embedding, parts: int, input: torch.Tensor) -> torch.Tensor:
+    """Look rows up in parts of the weight, one after the other, as PopTorch has no serialized lookup of its own."""
+    rows = module.num_embeddings // parts
+    found = None
+    for number in range(parts):
+        places = input - number * rows
+        is_here = (places >= 0) & (places < rows)
+        part = module.weight[number * rows : (number + 1) * rows]
+        padding = None if module.padding_idx is None else module.padding_idx - number * rows
+        taken = nn.functional.embedding(
+            torch.where(is_here, places, torch.zeros_like(places)),
+            part,
+            padding if padding is not None and 0 <= padding < rows else None,
+        )
+        # a choice, since a product with 0 would spread what is not finite
+        taken = torch.where(is_here.unsqueeze(-1), taken, torch.zeros_like(taken))
+        found = taken if found is None else found + taken
+    assert found is not None
+    return found
 
 
 def _list_even_cuts(sizes: Sequence[int], num_parts: int) -> List[int]:

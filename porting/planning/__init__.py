@@ -11,6 +11,8 @@ from porting import capture  # noqa: F401 - says so first where torch is too old
 from porting.support.late_names import read_late_names
 
 if TYPE_CHECKING:  # `as` makes a name public
+    from porting.planning.loader_rate import LoaderRate as LoaderRate
+    from porting.planning.loader_rate import measure_loader as measure_loader
     from porting.planning.memory_model import StageMemory as StageMemory
     from porting.planning.plan_text import format_change as format_change
     from porting.planning.planner import Plan as Plan

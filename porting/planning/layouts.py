@@ -44,16 +44,20 @@ def make_layout(
         program_bytes=chip.program_bytes,
         proportions=_list_shares(options.available_memory),
         serialized=_count_parts(step, options.serialize or {}),
+        outputs=options.output_mode,
+        outputs_every=options.output_every,
     )
 
 
 def _count_parts(step: StepMemory, serialize: Mapping[str, int]) -> Mapping[str, int]:
-    """Return the parts of each product by the parameters of its module, which may have another module's names."""
+    """Return the parts of a product or lookup by its module's parameters, which may have another module's names."""
     return {
         name: serialize[operation.module_path]
         for operation in step.operations
-        if operation.is_product and operation.module_path in serialize
+        if operation.module_path in serialize
         for name in operation.parameters
+        # the gradient of a tied weight is there as a whole for its product
+        if operation.is_product or step.num_uses[name] == 1
     }
 
 

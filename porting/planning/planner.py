@@ -23,12 +23,14 @@ from ..model_copies import copy_without_values
 from ..module_attributes import materialise_lazy_modules
 from ..options import PortOptions
 from ..structure import Structure, make_call_arguments
+from ..support.late_pages import show_as_page
 from ..torch_insides.trees import tree_leaves, tree_map
 from .evidence import iter_reasons_outside
 from .layouts import cut_stages, make_layout
 from .memory_look import FITS
 from .memory_model import Layout, StageMemory, measure_ipus, measure_resident
 from .plan_text import format_mb, format_plan
+from .recomputation import drop_policy, resolve_recompute, sketch_recompute
 from .remedies import Remedy, choose_remedies, list_remedies
 from .step_memory import StepMemory
 from .step_walk import look_at_step
@@ -73,7 +75,7 @@ class Plan:
     @functools.cached_property
     def suggested(self) -> PortOptions:
         """The options with those remedies that are enough."""
-        return choose_remedies(self.step, self.layout, self.options, limit=_find_limit(self.target))
+        return choose_remedies(self.remedies, self.step, self.layout, self.options, limit=_find_limit(self.target))
 
     @functools.cached_property
     def forecast(self) -> Forecast:
@@ -161,8 +163,7 @@ class Plan:
     @property
     def binding(self) -> str:
         """The largest term of the fullest IPU, as in "kept_bytes"."""
-        parts = self.fullest.parts
-        return max(parts, key=lambda name: parts[name])
+        return max(self.fullest.parts.items(), key=lambda part: part[1])[0]
 
     @property
     def verdict(self) -> str:
@@ -236,13 +237,13 @@ class Plan:
             "seconds_per_step": dict(speed.seconds),
             "scaling": [dict(row.__dict__) for row in self.scaling],
             "pays_up_to": self.pays_up_to,
-            "remedies": [dict(remedy.__dict__, options=dict(remedy.options)) for remedy in self.remedies],
+            "remedies": [remedy.to_dict() for remedy in self.remedies],
             "outside": list(self.outside),
             "not_counted": list(self.not_counted),
         }
 
-    def __str__(self) -> str:
-        return format_plan(self)
+    __str__ = format_plan
+    _repr_html_ = show_as_page("porting.planning.plan_page:write_plan_page")
 
 
 def plan(
@@ -278,13 +279,12 @@ def plan(
         raise OptionError.at_caller(
             "P002", message="`ipus` and `stages` both say how many IPUs a replica has", help="leave one of them out"
         )
+    plain = drop_policy(options).replace(memory="ignore")
     # a port converts its model where the precision asks for it
     model, loss, optimizer = copy_without_values(model, loss, optimizer)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PortingWarning)
-        ported = to_ipu(
-            model, loss, optimizer=optimizer, options=options.replace(memory="ignore"), device="sim", **settings
-        )
+        ported = to_ipu(model, loss, optimizer=optimizer, options=plain, device="sim", **settings)
     batch = _choose_largest(example)
     step, trained = _look_at(ported, batch, mode, takes_any=True)
     return make_plan(step, options, trained, found, ipus=ipus, loader_rate=loader_rate)
@@ -325,17 +325,17 @@ def make_plan(
 ) -> Plan:
     """Plan a step that was looked at; `ipus` is the number of IPUs of a replica where `options` have no stages."""
     limit = _find_limit(machine.chip)
-    layout = make_layout(step, options, optimizer, machine.chip)
+    layout = sketch_recompute(step, options, make_layout(step, options, optimizer, machine.chip))
     layout, stages = cut_stages(step, layout, options, machine, ipus, limit)
+    options, layout = resolve_recompute(step, options, layout)
     planned = options.replace(stages=stages or None)
     if step.mode == "training":
         planned = planned.replace(accumulation=max(planned.accumulation, planned.least_accumulation))
-    remedies = tuple(find_remedies(step, layout, planned, limit=limit))
     return Plan(
         machine=machine,
         ipus=measure_ipus(step, layout),
         stages=stages,
-        remedies=remedies,
+        remedies=tuple(find_remedies(step, layout, planned, machine, limit=limit, loader_rate=loader_rate)),
         options=planned,
         step=step,
         layout=layout,

@@ -6,6 +6,7 @@ The walk through a step makes it; the memory model, the split and the throughput
 from __future__ import annotations
 
 import bisect
+import collections
 import functools
 import math
 from dataclasses import dataclass
@@ -108,6 +109,11 @@ class StepMemory:
             for length in range(1, len(parts) + 1):
                 found.setdefault(".".join(parts[:length]), position)
         return found
+
+    @functools.cached_property
+    def num_uses(self) -> Mapping[str, int]:
+        """How many operators use each parameter: a tied one has several."""
+        return collections.Counter(name for operation in self.operations for name in operation.parameters)
 
     @functools.cached_property
     def _events(self) -> Dict[str, List[Tuple[int, int]]]:

@@ -290,6 +290,43 @@ def test_a_product_in_parts_trains_as_the_whole_one():
     assert left_behind is None
 
 
+@pytest.mark.parametrize("padding", [None, 5])
+def test_a_lookup_in_parts_gives_the_rows_and_gradients_of_the_whole_one(padding):
+    class Words(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.words = nn.Embedding(12, 4, padding_idx=padding)
+
+        def forward(self, tokens):
+            return self.words(tokens).sum(1)
+
+    tokens = torch.tensor([[0, 5, 11], [5, 4, 5], [7, 8, 1], [3, 3, 3]])
+
+    def train(**options):
+        torch.manual_seed(0)
+        model = Words()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        ported = to_ipu(
+            model, nn.CrossEntropyLoss(), optimizer=optimizer, options=PortOptions(micro_batch=4, **options)
+        )
+        losses = [ported(tokens, torch.tensor([0, 1, 2, 3]))[1].item() for _step in range(2)]
+        return losses, ported.state_dict()["words.weight"].clone(), vars(model.words).get("forward")
+
+    losses, weight, _none = train()
+    in_parts, weight_in_parts, left_behind = train(serialize={"words": 3})
+
+    assert in_parts == losses
+    assert torch.equal(weight_in_parts, weight)
+    assert left_behind is None
+
+
+def test_a_lookup_that_needs_all_rows_is_not_computed_in_parts():
+    model = nn.Sequential(nn.Embedding(8, 4, max_norm=1.0))
+
+    with pytest.raises(OptionError, match="needs all rows at once"):
+        to_ipu(model, options=PortOptions(serialize={"0": 2}), device="sim")
+
+
 @pytest.mark.parametrize(
     ("serialize", "fault"), [({"layers.0.1": 2}, "which is a Tanh"), ({"head": 2}, "3 outputs are not 2 equal parts")]
 )

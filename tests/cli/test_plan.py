@@ -16,6 +16,12 @@ def make(batch_size=4, width=64):
     batch = torch.zeros(batch_size, 16), torch.zeros(batch_size, dtype=torch.int64)
     return model, torch.nn.CrossEntropyLoss(), batch, torch.optim.Adam(model.parameters())
 
+def make_with_loader():
+    model, loss, batch, optimizer = make()
+    rows = torch.utils.data.TensorDataset(torch.zeros(64, 16), torch.zeros(64, dtype=torch.int64))
+    loader = torch.utils.data.DataLoader(rows, batch_size=4)
+    return dict(model=model, loss=loss, batch=batch, optimizer=optimizer, loader=loader)
+
 def make_large():
     return make(width=16_000_000)
 
@@ -157,6 +163,32 @@ def report(tmp_path):
 def read_plan(line, capsys):
     assert main([*line, "--format", "json"]) == 0
     return json.loads(capsys.readouterr().out)
+
+
+def test_the_loader_of_the_program_is_measured(target, capsys):
+    assert main(["plan", f"{target}:make_with_loader"]) == 0
+
+    assert "the loader gives " in capsys.readouterr().out
+
+
+def test_a_rate_that_is_given_is_not_measured(target, capsys):
+    plan = read_plan(["plan", f"{target}:make_with_loader", "--loader-rate", "10"], capsys)
+
+    assert (plan["samples_per_second"], plan["speed_limit"]) == (10.0, "host")
+    assert "loader" not in plan
+
+
+def test_a_measured_rate_bounds_the_plan(target, capsys):
+    plan = read_plan(["plan", f"{target}:make_with_loader"], capsys)
+
+    assert plan["loader"]["num_batches"] == 15
+    assert plan["samples_per_second"] <= plan["loader"]["samples_per_second"]
+
+
+def test_recomputation_by_root_is_taken_from_the_line(target, capsys):
+    plan = read_plan(["plan", f"{target}:make_deep", "--recompute", "sqrt"], capsys)
+
+    assert plan["ipus"][0]["recomputed_bytes"] > 0
 
 
 def test_a_plan_is_corrected_by_a_report(target, report, capsys):

@@ -78,6 +78,53 @@ def test_state_off_the_chip_costs_a_transfer_a_step():
     assert speed(replace(LAYOUT, state_off_chip=True)).seconds["update"] > speed().seconds["update"]
 
 
+def test_recomputation_takes_a_forward_pass_more_but_for_what_is_kept():
+    plain, recomputed = speed(), speed(replace(LAYOUT, recomputes=True))
+    kept = speed(replace(LAYOUT, recomputes=True, marks=(1,)))
+
+    assert recomputed.seconds["recomputation"] == pytest.approx(plain.seconds["compute"] / 3)
+    assert kept.seconds["recomputation"] == pytest.approx(plain.seconds["compute"] / 4)
+    assert plain.seconds["recomputation"] == 0.0
+
+
+def test_what_comes_back_of_every_micro_batch_can_bind():
+    step = replace(busy_chain(), output_bytes=10**9)
+
+    assert speed(replace(LAYOUT, outputs="all"), step=step).limit == "host"
+    some = speed(replace(LAYOUT, outputs="every_n", outputs_every=4), step=step).samples_per_second
+    assert some > 3 * speed(replace(LAYOUT, outputs="all"), step=step).samples_per_second
+
+
+def test_a_product_in_parts_reads_its_operands_again():
+    step = replace(busy_chain(), operations=tuple(replace(op, operand_bytes=10**6) for op in busy_chain().operations))
+    parts = speed(replace(LAYOUT, serialized={"weight1": 4}), step=step)
+
+    assert parts.seconds["overhead"] > speed(step=step).seconds["overhead"]
+
+
+def test_a_product_of_few_rows_takes_the_time_of_its_bytes():
+    step = busy_chain()
+    light = tuple(replace(op, flops=1, operand_bytes=10**9) for op in step.operations)
+
+    assert speed(step=replace(step, operations=light)).seconds["compute"] > speed(step=step).seconds["compute"]
+
+
+def test_a_change_of_speed_is_as_sure_as_the_parts_that_change():
+    before, after = speed(), speed(replace(LAYOUT, recomputes=True))
+    gain, error = before.compare(after)
+
+    assert gain == pytest.approx(after.samples_per_second / before.samples_per_second - 1)
+    assert 0 < error < 0.15
+    assert before.compare(before) == (0.0, 0.0)
+
+
+def test_hours_have_an_interval():
+    found = speed()
+
+    assert found.count_hours(1e9, 0.05) < found.count_hours(1e9) < found.count_hours(1e9, 0.95)
+    assert found.count_hours(1e9, 0.8413) == pytest.approx(1.15 * found.count_hours(1e9), rel=1e-3)
+
+
 def test_hours_are_those_of_the_samples():
     found = speed()
 
