@@ -212,11 +212,11 @@ class _Editor(cst.CSTTransformer):
     def _guard(self, statements: List[Any], test: str, instead: str) -> List[Any]:
         """Put statements under an `if`; comments before the first one stay before the `if`."""
         leading = statements[0].leading_lines
-        inner = cst.IndentedBlock([statements[0].with_changes(leading_lines=()), *statements[1:]])
+        first = statements[0].with_changes(leading_lines=())
+        inner = cst.IndentedBlock([first, *statements[1:]])
         if instead:
-            made = cst.If(
-                self._parse_expression(test), cst.IndentedBlock(self._parse(instead)), cst.Else(inner), leading
-            )
+            other: Any = first if len(statements) == 1 and isinstance(first, cst.If) else cst.Else(inner)
+            made = cst.If(self._parse_expression(test), cst.IndentedBlock(self._parse(instead)), other, leading)
         else:
             made = cst.If(self._parse_expression(_negate(test)), inner, leading_lines=leading)
         return [made]

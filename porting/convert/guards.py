@@ -46,7 +46,10 @@ def _collect(statement: ast.stmt, marked: Dict[ast.stmt, str]) -> Optional[List[
     if not (is_autocast or isinstance(statement, ast.If)):
         return None
     inner = [
-        _collect(one, marked) for name in _NAMES for one in getattr(statement, name, ()) if not isinstance(one, ast.Pass)
+        _collect(one, marked)
+        for name in _NAMES
+        for one in getattr(statement, name, ())
+        if not isinstance(one, ast.Pass)
     ]
     if not inner or any(one is None for one in inner):
         return None
