@@ -37,6 +37,9 @@ VERBS: Mapping[str, Verb] = MappingProxyType(
         "cache": Verb("porting.cli.cache", "look at the executables on disk, and why they were compiled"),
         "check": Verb("porting.check.command", "say what stands between a training program and an IPU"),
         "compile": Verb("porting.cli.compile", "make the executable of an exported step, without training"),
+        "convert": Verb(
+            "porting.convert.command", "turn a plain training project into a port, and prove what was done"
+        ),
         "doctor": Verb("porting.cli.doctor", "say whether this machine is fit for ports, and what to put right"),
         "explain": Verb("porting.cli.explain", "explain a code, or list all of them"),
         "export": Verb("porting.cli.export", "capture a step into a file, without compiling"),

@@ -41,7 +41,10 @@ class Conversion:
     edits: List[Edit] = field(default_factory=list)
     left: List[Undecided] = field(default_factory=list)
     changed: Dict[str, bytes] = field(default_factory=dict)
-    """The new text of each file that changes, by its path below the root."""
+    """The new text of each file that changes, by its path below the root; `before` has the old ones."""
+    notes: List[str] = field(default_factory=list)
+    """What a reader has to know besides, such as why another style was not taken."""
+    before: Dict[str, bytes] = field(default_factory=dict)
     diffs: List[str] = field(default_factory=list)
 
     @property
@@ -94,5 +97,5 @@ def _finish_file(made: Conversion, path: str, file: FileEdits) -> None:
     if after != file.text:
         name = os.path.relpath(os.path.realpath(path), os.path.realpath(made.root))
         made.edits += file.edits
-        made.changed[name] = after
+        made.changed[name], made.before[name] = after, file.text
         made.diffs.append(file.make_diff(after, name))

@@ -27,10 +27,13 @@ def write_report(made: Conversion, proof: Optional[Proof], *, shows_diff: bool =
     lines += ["", *align_columns(rows)] if rows else []
     if shows_diff:
         lines += ["", *(diff.rstrip("\n") for diff in made.diffs)]
+    lines += ["", *(f"note: {note}" for note in made.notes)] if made.notes else []
     if made.left:
         lines += ["", f"left to you: {say_number(len(made.left), 'place')}"]
         lines += [line for one in made.left for line in _describe_left(one, made)]
     lines += ["", *([str(proof)] if proof is not None else _list_unrun())]
+    if proof is not None and "CONVERTED" in str(proof):
+        lines.append("  CONVERTED is the folder of `--write --out CONVERTED`")
     lines += ["", *_list_launches(made)] if made.changed else []
     return "\n".join(lines)
 
@@ -49,6 +52,7 @@ def describe_conversion(made: Conversion, proof: Optional[Proof]) -> Dict[str, A
             {"file": _shorten(one.path, made), "line": one.line, "reason": one.reason, "help": one.help}
             for one in made.left
         ],
+        "notes": list(made.notes),
         "files": sorted(made.changed),
         "proof": dict.fromkeys(_COLUMNS, "not run") if proof is None else proof.as_plain(),
         "is_proven": proof is not None and proof.is_proven,

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import re
 import sys
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Callable, Optional, Sequence, Tuple
+from typing import Callable, List, Optional, Sequence, Tuple
 
 from porting.cli import EXIT_DONE, EXIT_FAILED
 from porting.convert.conversion import STYLES, Conversion, plan_conversion
 from porting.convert.dry_run import run_program
 from porting.convert.proof import ConvertedProgram, Proof, prove_conversion
+from porting.convert.proof import Outcome as Passed
 from porting.convert.report import describe_conversion, write_report
 from porting.convert.sites import Site
 from porting.convert.targets import Target, find_target
 from porting.convert.writing import link_tree, write_project
-from porting.diagnostics import say_number
+from porting.diagnostics import join_names, say_number
 from porting.support.progress import show_progress
 
 __all__ = ["Outcome", "convert_project"]
@@ -53,38 +56,46 @@ def convert_project(arguments: argparse.Namespace) -> Outcome:
     if not is_proven and not arguments.unproven:
         note = "nothing is written: not all columns passed; --unproven writes all the same"
         return Outcome(text, note, EXIT_FAILED)
-    write_project(target.root, made.changed, out=arguments.out)
+    linked = write_project(target.root, made.changed, before=made.before, out=arguments.out)
     place = target.root if arguments.out is None else arguments.out
-    return Outcome(text, f"written: {say_number(len(made.changed), 'file')} in {place}", status)
+    beside = f"; links to the old project: {join_names(linked)}" if linked else ""
+    return Outcome(text, f"written: {say_number(len(made.changed), 'file')} in {place}{beside}", status)
 
 
 def _convert(target: Target, arguments: argparse.Namespace, tell: Tell) -> Tuple[Conversion, Optional[Proof]]:
     """Convert in the wanted style, or in the first one that leaves nothing and is proven."""
-    sites = None if arguments.plan or not target.is_run else _observe(target, tell)
-    styles = [arguments.style] if arguments.style else [name for name in ("idiomatic", "minimal") if name in STYLES]
-    best: Optional[Tuple[Conversion, Optional[Proof]]] = None
+    notes: List[str] = []
+    sites = None if arguments.plan or not target.is_run else _observe(target, tell, notes)
+    styles = [arguments.style] if arguments.style else [*STYLES]
     for style in styles:
         tell(f"planning, style {style}")
         made = plan_conversion(str(target.root), target.script, target.arguments, style=style, sites=sites)
-        is_tried = target.is_run and not arguments.plan and bool(made.changed)
-        if made.left and style != styles[-1]:
-            best = best or (made, None)
+        made.notes = notes
+        is_last = style == styles[-1]
+        if made.left and not is_last:
+            one = made.left[0]
+            notes.append(f"the {style} style was left: {os.path.basename(one.path)}:{one.line}: {one.reason}")
             continue
+        is_tried = target.is_run and not arguments.plan and bool(made.changed)
         proof = _prove(target, made, arguments, tell) if is_tried else None
-        if proof is None or proof.is_proven or style == styles[-1]:
-            return made, proof
-        best = made, proof
-    assert best is not None
-    return best
+        if is_last or proof is None or proof.is_proven:
+            break
+        reason = next(one.reason for one in proof.columns if one.outcome is not Passed.PASSED)
+        notes.append(f"the {style} style was left: {reason}")
+    return made, proof
 
 
-def _observe(target: Target, tell: Tell) -> Sequence[Site]:
+def _observe(target: Target, tell: Tell, notes: List[str]) -> Sequence[Site]:
     tell(f"running {target.script} for {_DRY_STEPS} steps")
-    seen = run_program(str(target.root / target.script), target.arguments, num_steps=_DRY_STEPS, seconds=_DRY_SECONDS)
+    script = str(target.root / target.script)
+    seen = run_program(script, target.arguments, num_steps=_DRY_STEPS, seconds=_DRY_SECONDS, folder=str(target.root))
+    if seen.error:
+        notes.append(f"the dry run ended after {say_number(seen.num_steps, 'step')}: {seen.error}")
     return seen.sites
 
 
 def _prove(target: Target, made: Conversion, arguments: argparse.Namespace, tell: Tell) -> Proof:
+    """Prove a conversion on a copy, which commands name as the folder that is written."""
     with tempfile.TemporaryDirectory() as folder:
         converted = Path(folder) / "converted"
         link_tree(target.root, made.changed, converted)
@@ -95,4 +106,12 @@ def _prove(target: Target, made: Conversion, arguments: argparse.Namespace, tell
             arguments=target.arguments,
             port_arguments=made.option.make_arguments("sim"),
         )
-        return prove_conversion(program, num_steps=arguments.steps, seed=arguments.seed, tell=tell)
+        proof = prove_conversion([program], num_steps=arguments.steps, seed=arguments.seed, tell=tell)
+    temporary = re.compile(rf"[^\s'`]*{re.escape(os.path.basename(folder))}/converted")
+    place = str(arguments.out or "CONVERTED")
+    return Proof(
+        tuple(
+            replace(one, reason=temporary.sub(place, one.reason), command=temporary.sub(place, one.command))
+            for one in proof.columns
+        )
+    )

@@ -285,6 +285,8 @@ _TABLE: Tuple[Tuple[str, ...], ...] = (
     ("X023", "other-release", "this PopTorch is not the newest that ports are tested over", "note"),
     ("X024", "import-not-found", "an import of the program's own was not found, and not read", "note"),
     ("X025", "no-training", "nothing in the program trains a model"),
+    ("X026", "uncommitted-changes", "a file to be converted has changes that are not committed"),
+    ("X027", "conversion-under-way", "another conversion writes into this folder"),
 )
 
 CODES: Mapping[str, Code] = MappingProxyType(

@@ -317,7 +317,8 @@ def _telling_failure(text: str) -> Iterator[None]:
 def _run_programs(
     arguments: argparse.Namespace, settings: Mapping[str, Any], text: str, against: str, **asked: Any
 ) -> Certificate:
-    from porting.verify.program_proof import ProgramPair, verify_programs
+    from porting.verify.program_proof import verify_programs
+    from porting.verify.program_runs import ProgramPair
 
     for script in (text, against):
         if not Path(script).is_file():

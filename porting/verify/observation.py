@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Dict, List, Mapping, Optional, Sequence
+from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 
@@ -11,12 +11,28 @@ from porting.diagnostics import Place
 from porting.verify.plain_runs import PLAIN, Perturbation
 from porting.verify.records import Record
 
-__all__ = ["Observation", "ObservedTraining", "Task"]
+__all__ = ["Observation", "ObservedTraining", "ProjectRun", "Task"]
+
+
+@dataclass(frozen=True)
+class ProjectRun:
+    """A program that is run in a copy of its project: `roots` are the folder of the project and those it links to.
+
+    `working` is the folder in the project that it is started from. After `limit_seconds` it is ended.
+    """
+
+    roots: Tuple[str, ...]
+    working: str = "."
+    limit_seconds: int = 600
 
 
 @dataclass(frozen=True)
 class Task:
-    """What is run and how: until an optimizer has made some steps, from a seed, rounded as `perturbation` says."""
+    """What is run and how: until an optimizer has made some steps, from a seed, rounded as `perturbation` says.
+
+    Without a `project` the script works in a folder of links to what lies in this process's. `is_exact` asks for
+    digests of all bits, and `anchors_gradients` for gradients that a simulated device would keep.
+    """
 
     script: str
     arguments: Sequence[str]
@@ -24,6 +40,9 @@ class Task:
     seed: int
     is_port: bool = False
     perturbation: Perturbation = PLAIN
+    project: Optional[ProjectRun] = None
+    is_exact: bool = False
+    anchors_gradients: bool = False
 
 
 @dataclass
@@ -32,6 +51,7 @@ class ObservedTraining:
 
     `rows` are a number for each sample of each tensor that its model was given, by step. `places` are the user's lines
     of the loss and of the step; `micro_batches` those of a step. `eps` is that of the coarsest type of a parameter.
+    `num_device_steps` counts the steps that a device had a part in.
     """
 
     record: Record = field(default_factory=Record)
@@ -41,14 +61,24 @@ class ObservedTraining:
     steps_per_call: int = 1
     micro_batches: int = 1
     is_on_device: bool = False
+    num_device_steps: int = 0
     draws: bool = False
     eps: float = 0.0
 
 
 @dataclass
 class Observation:
-    """All trainings of a program in the order of their first steps, and what ended it, if that was an error."""
+    """All trainings of a program in the order of their first steps, and what ended it, if that was an error.
+
+    `said` are the last lines that it wrote.
+    """
 
     trainings: List[ObservedTraining] = field(default_factory=list)
     error: str = ""
     place: Optional[Place] = None
+    said: str = ""
+
+    @property
+    def num_steps(self) -> int:
+        """The most steps that an optimizer has made."""
+        return max((training.record.num_steps for training in self.trainings), default=0)

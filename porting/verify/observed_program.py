@@ -1,42 +1,37 @@
 """A training program that is run as it is and observed from outside: what each of its optimizers does, step by step.
 
-`main` runs a script in the place of Python, with notes taken around functions of torch and of PopTorch, and leaves an
-`Observation`. Nothing of the script changes but where its models draw random numbers: from a stream of their own, so
-that a device draws what plain PyTorch draws.
+Notes are taken around functions of torch and of PopTorch. Nothing of the program changes but where its models draw
+random numbers: from a stream of their own, so that a device draws what plain PyTorch draws.
 """
 
 from __future__ import annotations
 
 import importlib
-import os
-import pickle
-import runpy
-import signal
-import sys
+import re
 from contextlib import contextmanager, nullcontext
-from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Protocol, Sequence, Tuple
 
 import torch
 from torch import nn
 
 from porting.comparison.sketches import Sketch, make_sketch
-from porting.diagnostics import Place, caller_place, find_raising_frame, take_first_line
+from porting.diagnostics import Place, caller_place
 from porting.observe.training_programs import Run, Tensors, watch_calls, watch_program
 from porting.structure import flatten_tensors, map_tensors
-from porting.support.host_state import seed_streams, use_threads
-from porting.support.process import signal_with_parent
 from porting.verify.observation import Observation, ObservedTraining, Task
 from porting.verify.optimizer_settings import Settings, read_settings
 from porting.verify.plain_runs import join_outputs
 from porting.verify.records import Record, name_optimizer_state
 
-__all__ = ["main"]
+__all__ = ["EnoughStepsError", "ProgramObserver"]
 
 _Named = Sequence[Tuple[str, torch.Tensor]]
 _GRADIENT, _FLOATS = "Gradient___", "floating point"
 # PopTorch's numbers of the output modes that return the last losses, and all
 _LAST, _ALL = (0, 4), 2
+_UNKNOWN_ANCHOR = re.compile(r"Anchor tensor `(\S+)' not in")
+# each is found by compiling once more
+_MOST_WITHOUT_GRADIENT = 6
 
 
 class _Executor(Protocol):
@@ -50,25 +45,32 @@ class _Executor(Protocol):
     def copyWeightsToHostIfNeeded(self) -> None:  # noqa: N802 - the vendor's spelling
         """Bring the weights of the device to `model`."""
 
+    def isCompiled(self) -> bool:  # noqa: N802 - the vendor's spelling
+        """Tell whether there is an executable."""
+
+    def compile(self, *args: object, **kwargs: object) -> None:
+        """Compile for a batch."""
+
     def getAnchoredTensor(self, name: str) -> torch.Tensor:  # noqa: N802 - the vendor's spelling
         """Return what the last call has kept of a tensor."""
 
 
-class _EnoughStepsError(BaseException):
+class EnoughStepsError(BaseException):
     """Ends a script whose steps are recorded; no `except Exception` of its own catches it."""
 
 
-class _Observer:
+class ProgramObserver:
     """Takes notes in one process; `_depth` counts the models, devices and backward passes that are being run."""
 
     def __init__(self, task: Task) -> None:
+        """Begin an observation of what `task` runs."""
         self.observation = Observation()
         self._task = task
         self._trainings: Dict[int, Tuple[Any, ObservedTraining, nn.Module]] = {}
         self._modules: Dict[int, nn.Module] = {}
         self._first: Dict[int, Sketch] = {}
         self._handed: Dict[int, Tuple[List[float], Settings]] = {}
-        self._depth, self._is_stepping = 0, False
+        self._depth, self._is_stepping, self._is_evaluating = 0, False, False
         self._stream = torch.Generator().manual_seed(task.seed).get_state()
         self._evaluated: List[Any] = []
         self._forget_step()
@@ -76,8 +78,9 @@ class _Observer:
     def _forget_step(self) -> None:
         self._inputs: List[Tuple[nn.Module, Any]] = []
         self._losses: List[float] = []
+        self._outputs: List[Any] = []
         self._loss_place: Optional[Place] = None
-        self._draws = False
+        self._draws = self._uses_device = False
         self._norm: Optional[float] = None
         self._unclipped: Dict[int, torch.Tensor] = {}
 
@@ -87,7 +90,7 @@ class _Observer:
         if self._task.is_port:
             executor = importlib.import_module("poptorch").PoplarExecutor
             watch_calls(executor, "__call__", self._call_device)
-            watch_calls(executor, "compile", self._run_inside)
+            watch_calls(executor, "compile", self._compile)
             watch_calls(executor, "setOptimizer", self._hand_over)
 
     # -- what the program calls ----------------------------------------------------------------------------------------
@@ -102,7 +105,14 @@ class _Observer:
             self._begin_module(module)
         self._inputs.append((module, [*map(_number_rows, flatten_tensors((args, kwargs)))]))
         with self._deeper_calls(), self._own_stream():
-            return run(module, *args, **kwargs)
+            returned = run(module, *args, **kwargs)
+        self._keep_outputs(returned)
+        return returned
+
+    def _keep_outputs(self, returned: object) -> None:
+        """Keep what a model returns before the first step of all."""
+        if not self.observation.trainings:
+            self._outputs.append(_copy_tensors(returned))
 
     def _begin_module(self, module: nn.Module) -> None:
         """Keep the weights that a model begins with, which differ in their last bits in a run of another rounding."""
@@ -148,10 +158,13 @@ class _Observer:
         return result
 
     def _call_device(self, run: Run, executor: _Executor, *args: object, **kwargs: object) -> Any:
+        self._uses_device |= not self._is_evaluating
         if self._depth:
             return run(executor, *args, **kwargs)
         if not executor._training:
             return self._run_evaluation(run, executor, *args, **kwargs)
+        if self._task.anchors_gradients and not executor.isCompiled():
+            executor.compile(*args, **kwargs)
         # executors of several shapes train one model
         if id(executor.model) not in self._trainings:
             self._keep_first(executor.model)
@@ -160,6 +173,8 @@ class _Observer:
         with self._deeper_calls(), self._own_stream():
             returned = run(executor, *args, **kwargs)
         executor.copyWeightsToHostIfNeeded()
+        if not any(training.rows for training in self.observation.trainings):
+            self._outputs.append(_copy_tensors(returned))
         self._note_call(executor, [*map(_number_rows, flatten_tensors((args, kwargs)))], returned)
         return returned
 
@@ -171,14 +186,31 @@ class _Observer:
         return result
 
     def _run_evaluation(self, run: Run, *args: object, **kwargs: object) -> Any:
+        self._is_evaluating = True
         with self._deeper_calls(rounds=False):
             returned = run(*args, **kwargs)
-        self._evaluated.append(map_tensors(lambda tensor: tensor.detach().clone(), returned))
+        self._is_evaluating = False
+        self._evaluated.append(_copy_tensors(returned))
         return returned
 
-    def _run_inside(self, run: Run, *args: object, **kwargs: object) -> Any:
+    def _compile(self, run: Run, executor: _Executor, *args: object, **kwargs: object) -> Any:
+        """Compile, with gradients that are kept if they are asked for: of parameters that have one."""
         with self._deeper_calls(rounds=False):
-            return run(*args, **kwargs)
+            if not self._task.anchors_gradients or not executor._training or executor.isCompiled():
+                return run(executor, *args, **kwargs)
+            anchored = executor.options.anchored_tensors
+            for names in _list_anchors([name for name, one in executor.model.named_parameters() if one.requires_grad]):
+                anchored.update({_GRADIENT + name: [_GRADIENT + name, False, _ALL, 1] for name in names})
+                for _trial in range(_MOST_WITHOUT_GRADIENT):
+                    try:
+                        return run(executor, *args, **kwargs)
+                    except Exception as error:
+                        unknown = _UNKNOWN_ANCHOR.search(str(error))
+                        if unknown is None or anchored.pop(unknown[1], None) is None:
+                            raise
+                for name in names:
+                    anchored.pop(_GRADIENT + name, None)
+            return run(executor, *args, **kwargs)
 
     # -- notes ---------------------------------------------------------------------------------------------------------
 
@@ -238,8 +270,11 @@ class _Observer:
         # others are constants on a device, such as BatchNorm's count of batches
         kept = training.record.sketches["buffer", step]
         training.record.sketches["buffer", step] = {n: one for n, one in kept.items() if one.kind == _FLOATS}
+        if self._outputs and step == 1:
+            training.record.keep("output", 1, join_outputs(self._outputs))
         training.rows[step] = rows
         training.draws |= self._draws
+        training.num_device_steps += training.steps_per_call if self._uses_device else 0
         training.places = {"loss": self._loss_place, "update": caller_place()}
         self._forget_step()
 
@@ -269,7 +304,9 @@ class _Observer:
         shapes = {name: sketch.shape for name, sketch in first.items()}
         # after a restart the training goes on with another optimizer, and maybe with another model like it
         same = (one for one in self.observation.trainings if one.shapes == shapes)
-        training = next(same, None) or ObservedTraining(Record(sketches={("parameter", 0): first}), shapes)
+        training = next(same, None) or ObservedTraining(
+            Record(sketches={("parameter", 0): first}, is_exact=self._task.is_exact), shapes
+        )
         if not training.record.losses:
             self.observation.trainings.append(training)
         self._trainings[id(owner)] = owner, training, model
@@ -279,7 +316,7 @@ class _Observer:
         """Raise what ends the script before a training makes more steps than asked for."""
         known = self._trainings.get(owner)
         if known is not None and known[1].record.num_steps >= self._task.num_steps:
-            raise _EnoughStepsError
+            raise EnoughStepsError
 
     # -- contexts ------------------------------------------------------------------------------------------------------
 
@@ -306,6 +343,18 @@ class _Observer:
                 self._stream = now
 
 
+def _list_anchors(names: List[str]) -> Iterator[List[str]]:
+    """List the names that the gradients of parameters may have: without what stands before the first dot, or all."""
+    inner = [name.partition(".")[2] for name in names]
+    if len({name.partition(".")[0] for name in names}) == 1 and all(inner):
+        yield inner
+    yield names
+
+
+def _copy_tensors(returned: object) -> Any:
+    return map_tensors(lambda tensor: tensor.detach().clone(), returned)
+
+
 def _number_rows(tensor: torch.Tensor) -> torch.Tensor:
     """Return a number for each row of a tensor, which tells it from others."""
     rows = tensor.detach().cpu().double().reshape(tensor.shape[0] if tensor.dim() else 1, -1)
@@ -319,44 +368,3 @@ def _list_losses(returned: object) -> List[float]:
     least = min((one.numel() for one in flat), default=0)
     chosen = [one for one in flat if one.numel() == least]
     return [float(loss) for loss in chosen[-1].detach().double().reshape(-1)] if chosen else []
-
-
-def main() -> None:
-    """Run the tasks of the folder that the command names, each in a fork where there are several."""
-    folder = Path(sys.argv[1]).absolute()
-    tasks = pickle.loads((folder / "tasks").read_bytes())
-    signal_with_parent(signal.SIGKILL)
-    compiler = getattr(torch, "compiler", None)
-    if len(tasks) > 1 and compiler is not None:
-        # loads what every optimizer loads, in seconds, before the forks
-        compiler.disable(main)
-    for number, task in enumerate(tasks):
-        process_id = os.fork() if len(tasks) > 1 else 0
-        if not process_id:
-            signal_with_parent(signal.SIGKILL)
-            os.chdir(folder / str(number))
-            (folder / f"{number}.found").write_bytes(pickle.dumps(_run_script(task)))
-            return
-        if os.waitpid(process_id, 0)[1]:
-            sys.exit(1)
-
-
-def _run_script(task: Task) -> Observation:
-    observer = _Observer(task)
-    observer.install()
-    sys.argv = [task.script, *task.arguments]
-    sys.path[0] = os.path.dirname(task.script)
-    seed_streams(task.seed)
-    found = observer.observation
-    try:
-        with use_threads(task.perturbation.num_threads):
-            runpy.run_path(task.script, run_name="__main__")
-    except _EnoughStepsError:
-        pass
-    except BaseException as error:  # the process ends with what it has found
-        if not isinstance(error, SystemExit) or error.code:
-            raised = find_raising_frame(error)
-            found.error = f"{type(error).__name__}: {take_first_line(error)}"
-            found.place = None if raised is None else raised[1]
-    observer.keep_evaluation()
-    return found

@@ -8,20 +8,21 @@ from typing import Any, Dict, Iterator, Mapping, Sequence
 
 import torch
 
+from porting.comparison.sketches import distance_of_sketches
 from porting.diagnostics import say_number
 from porting.verify.certificate import Measured
-from porting.verify.judgement import Judgement, list_outside
+from porting.verify.judgement import Judgement, describe_form, list_outside
 from porting.verify.noise_band import describe_repetition
 from porting.verify.observation import Observation, ObservedTraining
 from porting.verify.records import Record
 from porting.verify.runs import Runs
 
-__all__ = ["ProgramComparison", "match_names"]
+__all__ = ["ProgramComparison", "match_names", "match_trainings", "name_training", "rename_owner"]
 
 # relative: far less than samples or trainings differ by, far more than rounding does
 _SAME = 1e-4
 _STATE = ("parameter", "buffer", "optimizer state")
-_OF = " of "
+_OF, _OUTPUT = " of ", "output "
 
 
 def match_names(plain: Mapping[str, Sequence[int]], ported: Mapping[str, Sequence[int]]) -> Dict[str, str]:
@@ -39,6 +40,22 @@ def match_names(plain: Mapping[str, Sequence[int]], ported: Mapping[str, Sequenc
     return {name: found.get(name, name) for name in ported}
 
 
+def match_trainings(plain: ObservedTraining, other: ObservedTraining) -> Dict[str, str]:
+    """Return plain PyTorch's names of what another training trains."""
+    return match_names(_collect_shapes(plain), _collect_shapes(other))
+
+
+def name_training(number: int) -> str:
+    """Return what names of an optimizer's tensors begin with: nothing for the first one."""
+    return f"optimizer {number + 1}: " if number else ""
+
+
+def rename_owner(name: str, names: Mapping[str, str]) -> str:
+    """Return the name of a tensor, or of a slot of an optimizer's state that is kept for it, with names exchanged."""
+    slot, of, owner = name.rpartition(_OF)
+    return slot + of + names.get(owner, owner)
+
+
 class ProgramComparison:
     """Two observations, each as one record: of a second optimizer on, names begin with its number."""
 
@@ -48,7 +65,7 @@ class ProgramComparison:
         self._names = []
         for ours, theirs in zip(plain.trainings, ported.trainings):
             _drop_partial_losses(ours, theirs)
-            self._names.append(match_names(_collect_shapes(ours), _collect_shapes(theirs)))
+            self._names.append(match_trainings(ours, theirs))
         self.runs = Runs(max(training.eps for side in self._sides for training in side.trainings))
         self.runs.ported = self._join_trainings(ported, self._names)
         self.runs.plain = self._join_plain(plain)
@@ -73,7 +90,9 @@ class ProgramComparison:
     def judge(self) -> Judgement:
         """Compare all that both have."""
         self._keep_common_evaluations()
+        self._match_outputs()
         judgement = self.runs.judge()
+        _leave_out_others(judgement)
         judgement.add(self._iter_alone())
         rows = list(self._compare_rows())
         # a batch may reach a model in another form, and then all else is the same
@@ -101,13 +120,13 @@ class ProgramComparison:
 
     def find_training(self, name: str) -> int:
         """Return the place of the port's training that a measured name belongs to."""
-        number = next((n for n in range(1, len(self._names)) if name.startswith(_name_prefix(n))), 0)
+        number = next((n for n in range(1, len(self._names)) if name.startswith(name_training(n))), 0)
         return min(number, len(self._sides[1].trainings) - 1)
 
     def _join_trainings(self, observed: Observation, names: Sequence[Mapping[str, str]]) -> Record:
         joined = Record()
         for number, (training, renamed) in enumerate(zip(observed.trainings, names)):
-            record, prefix = training.record, _name_prefix(number)
+            record, prefix = training.record, name_training(number)
             for step, losses in record.losses.items():
                 joined.losses.setdefault(step, [] if number else losses)
                 if number and losses:
@@ -115,10 +134,10 @@ class ProgramComparison:
                 joined.rates.setdefault(step, []).extend(record.rates[step])
                 settings = record.settings[step].items()
                 joined.settings.setdefault(step, {}).update(
-                    {prefix + _rename_owner(n, renamed): own for n, own in settings}
+                    {prefix + rename_owner(n, renamed): own for n, own in settings}
                 )
             for key, sketches in record.sketches.items():
-                own = {prefix + _rename_owner(name, renamed): sketch for name, sketch in sketches.items()}
+                own = {prefix + rename_owner(name, renamed): sketch for name, sketch in sketches.items()}
                 joined.sketches.setdefault(key, {}).update(own)
         return joined
 
@@ -130,6 +149,20 @@ class ProgramComparison:
             for sketches in (ours, theirs):
                 for name in set(sketches) - common:
                     del sketches[name]
+
+    def _match_outputs(self) -> None:
+        """Give the outputs that the port's model returns the names of plain PyTorch's of the same shape.
+
+        Others are left out: a port may return its loss as well, or outputs of the last micro-batches alone.
+        """
+        ours, theirs = (side.sketches.get(("output", 1), {}) for side in (self.runs.plain, self.runs.ported))
+        left = {name: theirs.pop(name) for name in [*theirs] if name.startswith(_OUTPUT)}
+        for name in [name for name in ours if name.startswith(_OUTPUT)]:
+            like = [other for other in left if not describe_form(ours[name], left[other])]
+            if like:
+                theirs[name] = left.pop(min(like, key=lambda other: distance_of_sketches(ours[name], left[other])))
+            else:
+                del ours[name]
 
     def _iter_alone(self) -> Iterator[Measured]:
         counts = [len(side.trainings) for side in self._sides]
@@ -147,16 +180,16 @@ class ProgramComparison:
                     joined = [torch.cat(parts) for parts in zip(*plain)]
                     note = _describe_rows(joined, own, ours.rows, max(_SAME, self.runs.unit))
                     distance = math.inf if note else 0.0
-                    yield Measured("samples", f"{_name_prefix(number)}batch", step, distance, 0.0, 0.0, note)
+                    yield Measured("samples", f"{name_training(number)}batch", step, distance, 0.0, 0.0, note)
 
 
-def _name_prefix(number: int) -> str:
-    return f"optimizer {number + 1}: " if number else ""
-
-
-def _rename_owner(name: str, names: Mapping[str, str]) -> str:
-    slot, of, owner = name.rpartition(_OF)
-    return slot + of + names.get(owner, owner)
+def _leave_out_others(judgement: Judgement) -> None:
+    """Leave out outputs that differ: they need not mean the same, and where they do, the loss tells it."""
+    found = judgement.measured.pop("output", [])
+    same = [one for one in found if one.is_inside or not one.name.startswith(_OUTPUT)]
+    if len(same) < len(found):
+        judgement.reasons["output"] = "the port's model returns something else"
+    judgement.add(same)
 
 
 def _drop_partial_losses(plain: ObservedTraining, ported: ObservedTraining) -> None:

@@ -6,6 +6,7 @@ Proofs compare these records.
 from __future__ import annotations
 
 import base64
+import hashlib
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Set, Tuple
@@ -67,7 +68,7 @@ class Record:
     `losses` are by optimizer step, counted from 1, those of its micro-batches that are known; `rates` the learning
     rates of its parameter groups, `settings` all settings of its parameters, which are not written. `sketches` are by
     kind and step; step 0 is the start. `ended_by` is what cut the run off. `differences` are the updates, once somebody
-    has asked for them.
+    has asked for them. With `is_exact`, `digests` tell all bits of the tensors; they are not written.
     """
 
     losses: Dict[int, List[float]] = field(default_factory=dict)
@@ -76,6 +77,8 @@ class Record:
     ended_by: str = ""
     settings: Dict[int, Settings] = field(default_factory=dict)
     differences: Dict[Tuple[str, int], Sketches] = field(default_factory=dict, repr=False)
+    is_exact: bool = False
+    digests: Dict[Tuple[str, int], Dict[str, str]] = field(default_factory=dict, repr=False)
 
     @property
     def num_steps(self) -> int:
@@ -95,6 +98,8 @@ class Record:
     def keep(self, kind: str, step: int, tensors: Mapping[str, torch.Tensor]) -> None:
         """Keep sketches of tensors."""
         self.sketches[kind, step] = sketch_all(tensors)
+        if self.is_exact:
+            self.digests[kind, step] = {name: _digest(tensor) for name, tensor in tensors.items()}
 
     def keep_state(
         self,
@@ -170,6 +175,13 @@ def find_phase(kind: str) -> str:
 def sketch_all(tensors: Mapping[str, torch.Tensor]) -> Sketches:
     """Make a sketch of each tensor, but for those without elements."""
     return {name: make_sketch(tensor) for name, tensor in tensors.items() if tensor.numel()}
+
+
+def _digest(tensor: torch.Tensor) -> str:
+    """Return what tells all bits of a tensor, its shape and its type."""
+    flat = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
+    form = f"{tensor.dtype} {list(tensor.shape)} "
+    return form + hashlib.blake2b(flat.view(torch.uint8).numpy().tobytes(), digest_size=16).hexdigest()
 
 
 def list_kept_steps(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
+import os
 import sys
 
 import pytest
@@ -10,15 +10,23 @@ import pytest
 from tests.convert.conversions import LOOP, convert_text
 
 _PARSED = "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--lr', type=float)\n"
-_PRINT = 'import os\nprint(os.environ.get("PORT_DEVICE"))\n'
 
 
-def run_beginning(tmp_path, text, *arguments):
-    """Run a converted program up to its model, and return what it says of the device."""
-    head = text.partition("model = ")[0] + _PRINT
-    path = tmp_path / "head.py"
-    path.write_text("\n".join(line for line in head.split("\n") if "torch" not in line))
-    return subprocess.run([sys.executable, str(path), *arguments], capture_output=True, text=True, check=False)
+@pytest.fixture
+def choose(monkeypatch):
+    """Return a function that runs a converted program up to its model, and says which device it chose."""
+
+    def run_beginning(text, *arguments):
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "argv", ["train.py", *arguments])
+            patch.setattr(os, "environ", dict(os.environ))
+            try:
+                exec(compile(text.partition("model = ")[0], "train.py", "exec"), {})
+            except SystemExit as error:
+                return error.code
+            return os.environ.get("PORT_DEVICE")
+
+    return run_beginning
 
 
 @pytest.mark.parametrize(
@@ -34,12 +42,12 @@ def run_beginning(tmp_path, text, *arguments):
         "import sys\nassert sys.argv[1:] in ([], ['--lr', '1'])\n",
     ],
 )
-def test_the_device_is_chosen_and_the_rest_of_the_command_line_is_the_programs(tmp_path, own):
+def test_the_device_is_chosen_and_the_rest_of_the_command_line_is_the_programs(tmp_path, choose, own):
     text, made = convert_text(tmp_path, own + LOOP)
     assert not made.left
     words = made.option.make_arguments("sim")
-    assert run_beginning(tmp_path, text).stdout == "None\n"
-    assert run_beginning(tmp_path, text, *words).stdout == "sim\n"
-    assert run_beginning(tmp_path, text, words[0], "tpu").returncode == 2
+    assert choose(text) is None
+    assert choose(text, *words) == "sim"
+    assert choose(text, words[0], "tpu") == 2
     if own:
-        assert run_beginning(tmp_path, text, "--lr", "1", *words).stdout == "sim\n"
+        assert choose(text, "--lr", "1", *words) == "sim"

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from porting.verify import program_proof
-from porting.verify.program_proof import ProgramPair, verify_programs
+from porting.verify import program_runs
+from porting.verify.program_proof import verify_programs
+from porting.verify.program_runs import ProgramPair
 from tests.program_server import ProgramServer
 
 STARTER = """\
@@ -23,7 +24,7 @@ os.environ.update(environment)
 if "bootstrap" in environment["PYTHONPATH"]:
     from porting.aliases import COMPANIONS, VENDOR, install_aliases
     install_aliases(replace=VENDOR, provide=COMPANIONS)
-from porting.verify.observed_program import main
+from porting.verify.observed_process import main
 main()
 """
 
@@ -39,7 +40,7 @@ def _server():
 def fork_programs(_server, monkeypatch):
     """Let the processes of observed programs be forks."""
 
-    def start(command, environment, log):
+    def start(command, environment, log, **_limits):
         with tempfile.TemporaryDirectory() as name, open(os.devnull, encoding="utf-8") as nothing:
             starter, variables = Path(name) / "start.py", Path(name) / "environment"
             starter.write_text(STARTER)
@@ -48,7 +49,7 @@ def fork_programs(_server, monkeypatch):
             _server.start([str(starter), command[-1], str(variables)], streams)
             return _server.wait()
 
-    monkeypatch.setattr(program_proof, "start_process", start)
+    monkeypatch.setattr(program_runs, "start_process", start)
 
 
 @pytest.fixture(scope="session")
@@ -60,7 +61,7 @@ def _known_runs():
 def prove_programs(fork_programs, _known_runs, tmp_path, monkeypatch):
     """Prove a ported program, given as text, against a plain one; the same text is run once for all tests."""
     monkeypatch.chdir(tmp_path)
-    run = program_proof._run_tasks
+    run = program_runs._run_tasks
 
     def run_once(tasks, environment):
         text = Path(tasks[0].script).read_text("utf-8")
@@ -69,7 +70,7 @@ def prove_programs(fork_programs, _known_runs, tmp_path, monkeypatch):
             _known_runs[key] = pickle.dumps(run(tasks, environment))
         return pickle.loads(_known_runs[key])
 
-    monkeypatch.setattr(program_proof, "_run_tasks", run_once)
+    monkeypatch.setattr(program_runs, "_run_tasks", run_once)
 
     def prove(ported, plain, *, steps=4, seed=0, arguments=()):
         Path("ported.py").write_text(ported)

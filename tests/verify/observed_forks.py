@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 import porting.simulator
-import porting.verify.observed_program
+import porting.verify.observed_process
 
 __all__ = ["porting"]
 

@@ -8,7 +8,7 @@ import pytest
 
 from porting.diagnostics import ExecutableError, PortingError
 from porting.verify.plain_runs import Perturbation
-from porting.verify.program_proof import ProgramPair, ProgramRuns
+from porting.verify.program_runs import ProgramPair, ProgramRuns
 
 BEGIN = """\
 import torch

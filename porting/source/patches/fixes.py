@@ -24,7 +24,7 @@ from porting.source.patches.proofs import is_proven, leave_steps
 from porting.source.patches.uses import read_tree
 from porting.support.atomic_files import write_atomically
 
-__all__ = ["FileFix", "list_unproven", "propose_fixes", "write_fixes"]
+__all__ = ["EmptyLines", "FileFix", "list_unproven", "propose_fixes", "write_fixes"]
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def _fix_file(path: Path, before: bytes, findings: Sequence[Finding]) -> Optiona
     tree = wrapper.module.visit(changes)
     read = Counter(node.value for node in m.findall(tree, m.Name()) if isinstance(node, cst.Name))
     leftovers = _Changes(changes.assignments, read)
-    tree = tree.visit(leftovers).visit(_EmptyLines())
+    tree = tree.visit(leftovers).visit(EmptyLines())
     after = tree.bytes
     if after == before or not _is_python(after):
         # a change that Python cannot read would be worse than any finding
@@ -193,7 +193,7 @@ class _Changes(cst.CSTTransformer):
         return isinstance(name, cst.Name) and self._read is not None and self._read[name.value] == 1
 
 
-class _EmptyLines(cst.CSTTransformer):
+class EmptyLines(cst.CSTTransformer):
     """Leaves out lines that have lost their statements, not their comments and the blank lines before them."""
 
     def on_leave(self, original_node: cst.CSTNode, updated_node: cst.CSTNode) -> Replacement:  # type: ignore[override]

@@ -1,0 +1,389 @@
+"""Prove a conversion by running both projects: the converted one with the old command line, and its port.
+
+There are three columns, and each says what it claims, why, and by which command somebody else repeats it. What was not
+run is not claimed. Nothing is written into either project: programs run in copies.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from porting.check.preflight import assemble_report, look_at_sources
+from porting.diagnostics import Finding, PortingError, Severity, align_columns, say_number
+from porting.run import vendor_environment
+from porting.source.files import list_sources
+from porting.support.bound_process import make_environment
+from porting.verify.certificate import Certificate, Measured, Verdict, describe_location, describe_measured
+from porting.verify.exact_comparison import Difference, count_compared, find_difference
+from porting.verify.judgement import Judgement
+from porting.verify.observation import Observation, ProjectRun, Task
+from porting.verify.plain_runs import PLAIN, Perturbation
+from porting.verify.program_proof import ROUNDED, certify_programs, count_made
+from porting.verify.program_runs import ProgramPair, ProgramRuns, observe_tasks
+
+__all__ = ["Column", "ConvertedProgram", "Outcome", "Proof", "prove_conversion"]
+
+_ONE_THREAD = Perturbation("one thread", num_threads=1)
+_OPTION = re.compile(r"(?<![\w-])--?[A-Za-z][\w-]*")
+# libraries that answer `--help`
+_COMMAND_LINES = re.compile(rb"\b(argparse|click|typer|fire|absl|docopt|hydra|tyro|simple_parsing|HfArgumentParser)\b")
+_FIRST = ("output", "loss", "gradient")
+
+
+class Outcome(str, Enum):
+    """What a column says."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    NOT_RUN = "not run"
+
+
+@dataclass(frozen=True)
+class ConvertedProgram:
+    """A program before and after: `script`, by its path in two complete trees, and its command lines.
+
+    The converted one takes `port_arguments` besides, to train on the simulator. `working` is the folder in the project
+    that both are started from.
+    """
+
+    original: Path
+    converted: Path
+    script: str
+    arguments: Tuple[str, ...] = ()
+    port_arguments: Tuple[str, ...] = ("--device", "sim")
+    working: Path = Path()
+
+
+@dataclass(frozen=True)
+class Column:
+    """One claim about a conversion: what came of it and why, the numbers that decided, and how to see it again."""
+
+    name: str
+    outcome: Outcome
+    reason: str
+    numbers: Mapping[str, Any] = field(default_factory=dict)
+    command: str = ""
+
+
+@dataclass(frozen=True)
+class Proof:
+    """The columns of a conversion; of several programs each column tells the worst."""
+
+    columns: Tuple[Column, ...]
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether all columns were run and passed."""
+        return bool(self.columns) and all(column.outcome is Outcome.PASSED for column in self.columns)
+
+    def as_plain(self) -> Dict[str, Any]:
+        """Return the proof as plain values for JSON."""
+        columns = [
+            {
+                "name": column.name,
+                "outcome": column.outcome.value,
+                "reason": column.reason,
+                "numbers": dict(column.numbers),
+                "command": column.command,
+            }
+            for column in self.columns
+        ]
+        return {"is_proven": self.is_proven, "columns": columns}
+
+    def __str__(self) -> str:
+        """Lay the columns out for a terminal, each with its command."""
+        rows = [(column.name, column.outcome.value, column.reason) for column in self.columns]
+        commands = [f"  {column.name}: {column.command}" for column in self.columns if column.command]
+        return "\n".join([*align_columns(rows), *(["", "to see it again:", *commands] if commands else [])])
+
+
+def prove_conversion(
+    programs: Sequence[ConvertedProgram],
+    *,
+    num_steps: int,
+    seed: int,
+    tell: Callable[[str], None],
+    limit_seconds: int = 600,
+) -> Proof:
+    """Run all programs before and after, plain and on the simulator, each run for at most `limit_seconds`."""
+    found = []
+    for program in programs:
+        trial = _Trial(program, num_steps, seed, tell, limit_seconds)
+        trial.run()
+        columns = trial.judge_specification(), trial.judge_first_step(), trial.judge_training()
+        found.append((program.script, columns))
+    if len(found) == 1:
+        return Proof(found[0][1])
+    return Proof(tuple(_join_columns([(script, columns[number]) for script, columns in found]) for number in range(3)))
+
+
+def _join_columns(columns: Sequence[Tuple[str, Column]]) -> Column:
+    worst = [Outcome.FAILED, Outcome.NOT_RUN, Outcome.PASSED]
+    script, column = min(columns, key=lambda one: worst.index(one[1].outcome))
+    numbers = {name: dict(one.numbers) for name, one in columns}
+    reason = f"all {len(columns)} programs: {column.reason}"
+    return replace(
+        column,
+        reason=reason if column.outcome is Outcome.PASSED else f"{script}: {column.reason}",
+        numbers=numbers,
+        command="; ".join(one.command for _name, one in columns),
+    )
+
+
+class _Trial:
+    """The runs of one program before and after, and what they show."""
+
+    def __init__(
+        self, program: ConvertedProgram, num_steps: int, seed: int, tell: Callable[[str], None], limit_seconds: int
+    ) -> None:
+        old, new = (os.path.realpath(root) for root in (program.original, program.converted))
+        scripts = os.path.join(new, program.script), os.path.join(old, program.script)
+        working = str(program.working)
+        pair = ProgramPair(*scripts, (*program.arguments, *program.port_arguments), program.arguments)
+        projects = ProjectRun((new, old), working, limit_seconds), ProjectRun((old,), working, limit_seconds)
+        self._runs = ProgramRuns(pair, seed, "sim", tell, *projects)
+        on_cpu = ProgramPair(scripts[0], scripts[0], program.arguments, program.arguments)
+        self._cpu_runs = replace(self._runs, pair=on_cpu, plain_project=projects[0])
+        self._program, self._num_asked, self._tell = program, num_steps, tell
+        self._plains: List[Observation] = []
+        self._cpu, self._helps = Observation(), [Observation(), Observation()]
+        self._findings: Sequence[Finding] = ()
+        self._ported: Optional[Observation] = None
+        self._certified: Optional[Tuple[Certificate, Judgement]] = None
+        self._refused = ""
+
+    # -- runs ----------------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Run what there is to run; what fails is kept, and told by the columns."""
+        self._look_at_source()
+        for steady in (PLAIN, _ONE_THREAD):
+            self._observe_original(steady)
+            if not self._plains[0].trainings or self._find_unrest() is None:
+                break
+        if not self._plains[0].trainings:
+            return
+        self._observe_converted(steady)
+        try:
+            self._ported = self._runs.run_port(self._num_asked)
+            self._certified = self._certify(self._ported)
+        except PortingError as error:
+            self._refused = str(error.finding.message)
+
+    def _look_at_source(self) -> None:
+        script = self._runs.pair.ported
+        self._tell(f"checking {self._program.script}")
+        try:
+            report = assemble_report(script, look_at_sources([script]))
+            self._findings = [one for one in report.standing if one.severity is Severity.ERROR]
+        except PortingError as error:
+            self._findings = [error.finding]
+
+    def _observe_original(self, steady: Perturbation) -> None:
+        task = self._runs.make_plain_task(self._num_asked)
+        asked = [replace(task, perturbation=one) for one in (steady, steady, ROUNDED)]
+        self._tell(f"the original: {self._program.script}")
+        *self._plains, self._helps[0] = self._observe([*asked, *self._ask_for_help(task)], 3)
+
+    def _observe_converted(self, steady: Perturbation) -> None:
+        task = self._cpu_runs.make_plain_task(self._num_asked)
+        self._tell(f"the converted program without a device: {self._program.script}")
+        tasks = [replace(task, perturbation=steady), *self._ask_for_help(task)]
+        self._cpu, self._helps[1] = self._observe(tasks, 1)
+
+    def _ask_for_help(self, task: Task) -> List[Task]:
+        root = str(self._program.original)
+        answers = any(_COMMAND_LINES.search(Path(path).read_bytes()) for path in list_sources(root)[0])
+        return [replace(task, arguments=("--help",), num_steps=1)] if answers else []
+
+    @staticmethod
+    def _observe(tasks: Sequence[Task], least: int) -> List[Observation]:
+        """Run tasks; the last observation is that of a call for help, and an empty one where there was none."""
+        found = observe_tasks(tasks, vendor_environment(make_environment()))
+        return [*found, *[Observation()] * (least + 1 - len(found))]
+
+    def _certify(self, ported: Observation) -> Tuple[Certificate, Judgement]:
+        num_made = count_made(ported, self._num_steps)
+        plains: Sequence[Observation] = self._plains
+        if num_made > self._num_asked:
+            plains = self._runs.run_plain(num_made, PLAIN, PLAIN, ROUNDED)
+        return certify_programs(self._runs, ported, plains, num_steps=self._num_steps)
+
+    # -- what they show ------------------------------------------------------------------------------------------------
+
+    @property
+    def _num_steps(self) -> int:
+        """The steps that are compared: no more than the original makes."""
+        return min(self._num_asked, self._plains[0].num_steps)
+
+    def _find_unrest(self) -> Optional[Difference]:
+        """Find where the original trains otherwise when it is run again."""
+        return find_difference(*self._plains[:2], num_steps=self._num_asked)
+
+    def _find_lack(self, num_steps: int) -> str:
+        """Say why the original is no measure for these steps; nothing if it is one."""
+        original = self._plains[0]
+        if not original.trainings:
+            return f"the original does not train here: {original.error or 'it makes no step of an optimizer'}"
+        if not all(again.trainings for again in self._plains):
+            return f"the original does not train each time that it is run: {self._plains[-1].error}"
+        if original.error and original.num_steps < num_steps:
+            return f"the original ended after {say_number(original.num_steps, 'step')}: {original.error}"
+        unrest = self._find_unrest()
+        if unrest is not None and unrest.step <= num_steps:
+            return f"the original trains otherwise each time that it is run: {unrest}"
+        return ""
+
+    def _find_difference(self, num_steps: int) -> str:
+        """Say what the converted program does otherwise than the original without a device."""
+        if not self._cpu.trainings:
+            return f"the converted program does not train: {self._cpu.error or 'it makes no step of an optimizer'}"
+        found = find_difference(self._plains[0], self._cpu, num_steps=num_steps)
+        if found is None:
+            return ""
+        why = f"; it ended: {self._cpu.error}" if self._cpu.error and found.name == "steps" else ""
+        return f"without a device it does not train as the original: {found}{why}"
+
+    def _find_port_fault(self) -> str:
+        """Say why the port has not trained at all, or not on the device."""
+        if self._ported is None:
+            return f"the port does not train: {self._refused}"
+        if not self._ported.trainings or self._certified is None:
+            return f"the port cannot be compared: {self._refused}"
+        on_host = [
+            number + 1
+            for number, training in enumerate(self._ported.trainings)
+            if training.record.losses.get(1) and training.num_device_steps < training.record.num_steps
+        ]
+        if on_host or not any(training.num_device_steps for training in self._ported.trainings):
+            return f"the port does not train on the device: steps of optimizer {(on_host or [1])[0]} use none"
+        return ""
+
+    # -- columns -------------------------------------------------------------------------------------------------------
+
+    def judge_specification(self) -> Column:
+        """Judge whether the converted project starts as the old one, and whether `porting check` finds errors."""
+        old, new = (set(_OPTION.findall(one.said)) if _is_help(one) else set() for one in self._helps)
+        wanted = {word for word in self._program.port_arguments if word.startswith("-")} if old else set()
+        lacking = sorted((old | wanted) - new) if self._cpu.trainings else []
+        numbers = {
+            "errors of porting check": len(self._findings),
+            "options kept": len(old & new),
+            "options added": len(new - old),
+        }
+        faults = [f"`porting check` finds {one.code}: {one.message}" for one in self._findings]
+        faults += [f"`--help` does not list `{lacking[0]}`"] if lacking else []
+        lack = self._find_lack(1)
+        faults += [] if lack else [self._find_difference(1)]
+        passed = "it starts with the old command line, its first step is the original's, and no error was found"
+        command = f"porting check {shlex.quote(self._runs.pair.ported)}"
+        return _make_column("specification", faults, lack, passed, numbers, f"{command} && {self._say_start()}")
+
+    def judge_first_step(self) -> Column:
+        """Judge outputs, loss and gradients of the first step: of the port, and without a device."""
+        lack = self._find_lack(1)
+        numbers: Dict[str, Any] = {}
+        faults = [] if lack else [self._find_difference(1), self._find_port_fault()]
+        if not lack and not any(faults):
+            fault, missing, numbers = self._compare_first_step()
+            faults, lack = [fault], missing
+            numbers["equal bits"] = sum(count_compared(self._plains[0], self._cpu, num_steps=1).values())
+        passed = f"{' and '.join(numbers)} of the first step are equal".replace(" and equal bits", "")
+        return _make_column("numeric", faults, lack, passed, numbers, self._say_verify(1))
+
+    def _compare_first_step(self) -> Tuple[str, str, Dict[str, Any]]:
+        """Return a fault of the port's first step, what of it was not compared, and how far it is off by kind."""
+        assert self._certified is not None
+        _certificate, judgement = self._certified
+        found = {kind: judgement.measured.get(kind, []) for kind in _FIRST}
+        first = min((one.step for own in found.values() for one in own), default=1)
+        found = {kind: [one for one in own if one.step == first] for kind, own in found.items()}
+        outside = [one for own in found.values() for one in own if not one.is_inside]
+        numbers: Dict[str, Any] = {
+            kind: {"compared": len(own), "of band": max(one.factor for one in own)}
+            for kind, own in found.items()
+            if own
+        }
+        if outside:
+            return f"the port's first step is another one: {describe_measured(outside[0])}", "", numbers
+        missing = [kind for kind in ("loss", "gradient") if not found[kind]]
+        reasons = [judgement.reasons.get(kind, "there is none") for kind in missing]
+        said = [f"the {kind} of the first step was not compared: {why}" for kind, why in zip(missing, reasons)]
+        return "", said[0] if said else "", numbers
+
+    def judge_training(self) -> Column:
+        """Judge all steps: the port's by the certificate of `porting verify`, and bit by bit without a device."""
+        steps = self._num_steps if self._plains[0].trainings else self._num_asked
+        asked = self._num_asked if self._plains[0].error else steps
+        lack, faults = self._find_lack(asked), [""]
+        numbers: Dict[str, Any] = {"steps": steps}
+        if not lack or self._find_lack(1) == "":
+            faults = [self._find_difference(min(steps, self._count_steady())), self._find_port_fault()]
+        if self._certified is not None and not any(faults):
+            certificate = self._certified[0]
+            fault, missing = self._read_certificate(certificate)
+            faults, lack = [fault], lack or missing
+            compared = count_compared(self._plains[0], self._cpu, num_steps=steps)
+            numbers.update({"verdict": certificate.verdict.value, "compared bit by bit": compared})
+        whole = (
+            f"all {say_number(steps, 'step')} that it makes" if steps < self._num_asked else say_number(steps, "step")
+        )
+        passed = f"{whole}: the port trains as the original, and without a device every bit is the same"
+        return _make_column("behavioral", faults, lack, passed, numbers, self._say_verify(self._num_asked))
+
+    def _count_steady(self) -> int:
+        """Count the first steps that the original makes in the same way each time."""
+        unrest = self._find_unrest()
+        return self._num_asked if unrest is None else unrest.step - 1
+
+    def _read_certificate(self, certificate: Certificate) -> Tuple[str, str]:
+        """Return what is wrong with the port's training by its certificate, and what that leaves open."""
+        assert self._ported is not None
+        if certificate.verdict is Verdict.FAIL:
+            place = {} if certificate.location is None else dict(describe_location(certificate.location))
+            line = f" ({place['line']})" if place.get("line") else ""
+            return f"{certificate.reason}{line}", ""
+        if self._ported.error:
+            return f"the port ended after {say_number(self._ported.num_steps, 'step')}: {self._ported.error}", ""
+        if self._ported.num_steps < self._num_steps:
+            return f"the port makes {self._ported.num_steps} of {self._num_steps} steps", ""
+        return "", "" if certificate.holds else certificate.reason
+
+    # -- commands ------------------------------------------------------------------------------------------------------
+
+    def _say_start(self) -> str:
+        folder = os.path.join(os.path.realpath(self._program.converted), self._program.working)
+        script = os.path.relpath(self._runs.pair.ported, folder)
+        return f"cd {shlex.quote(folder)} && {shlex.join(['python', script, *self._program.arguments])}"
+
+    def _say_verify(self, num_steps: int) -> str:
+        pair = self._runs.pair
+        words = ["porting", "verify", pair.ported, "--against", pair.plain, f"--args={shlex.join(pair.arguments)}"]
+        words += [f"--against-args={shlex.join(pair.plain_arguments)}", "--device", "sim"]
+        folder = os.path.join(os.path.realpath(self._program.original), self._program.working)
+        command = shlex.join([*words, "--steps", str(num_steps), "--seed", str(self._runs.seed)])
+        return f"cd {shlex.quote(folder)} && {command}"
+
+
+def _is_help(observed: Observation) -> bool:
+    """Tell whether a program answered a call for help, and did not train, or fail, instead."""
+    return not observed.trainings and not observed.error and bool(observed.said.strip())
+
+
+def _count_measured(measured: Sequence[Measured]) -> Dict[str, float]:
+    return {"compared": len(measured), "of band": max(one.factor for one in measured)}
+
+
+def _make_column(
+    name: str, faults: Sequence[str], lack: str, passed: str, numbers: Mapping[str, Any], command: str
+) -> Column:
+    """Make a column: any fault fails it, and what lacks keeps it from passing."""
+    fault = next(filter(None, faults), "")
+    outcome = Outcome.FAILED if fault else Outcome.NOT_RUN if lack else Outcome.PASSED
+    return Column(name, outcome, fault or lack or passed, numbers, command)

@@ -1,0 +1,167 @@
+"""Run observed programs in this process, or in forks of it, each in a folder of its own, and leave what was observed.
+
+`main` runs scripts in the place of Python. A script that runs on for too long is ended, and one of a project works in a
+copy of it.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import runpy
+import signal
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, List, NoReturn, Optional, Sequence, Tuple
+
+import torch
+
+from porting.diagnostics import Place, find_raising_frame, take_first_line
+from porting.support.host_state import seed_streams, use_threads
+from porting.support.process import signal_with_parent
+from porting.support.project_copies import copy_project, is_within
+from porting.support.write_guard import WriteGuard
+from porting.torch_insides.exchanged import exchange
+from porting.verify.observation import Observation, ProjectRun, Task
+from porting.verify.observed_program import EnoughStepsError, ProgramObserver
+from porting.verify.working_folder import enter_folder
+
+__all__ = ["main", "run_script"]
+
+# smaller files are copied: a program writes some of them
+_MOST_BYTES = 1 << 20
+
+
+class _OutOfTimeError(BaseException):
+    """Ends a script whose time is over."""
+
+
+def main() -> None:
+    """Run the tasks of the folder that the command names, each in a fork where there are several."""
+    folder = Path(sys.argv[1]).resolve()
+    tasks = pickle.loads((folder / "tasks").read_bytes())
+    signal_with_parent(signal.SIGKILL)
+    compiler = getattr(torch, "compiler", None)
+    if len(tasks) > 1 and compiler is not None:
+        # loads what every optimizer loads, in seconds, before the forks
+        compiler.disable(main)
+    for number, task in enumerate(tasks):
+        process_id = os.fork() if len(tasks) > 1 else 0
+        if not process_id:
+            signal_with_parent(signal.SIGKILL)
+            _run_task(task, folder / str(number))
+            return
+        if os.waitpid(process_id, 0)[1]:
+            sys.exit(1)
+
+
+def _run_task(task: Task, folder: Path) -> None:
+    log = os.open(folder.with_suffix(".log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    if task.project is None:
+        enter_folder(folder)
+        observed = _run_script(task)
+    else:
+        observed = _run_script(_enter_copy(task, task.project, folder), limit_seconds=task.project.limit_seconds)
+        _name_originals(observed, folder, task.project.roots[0])
+    folder.with_suffix(".found").write_bytes(pickle.dumps(observed))
+    if task.project is not None:
+        # threads that the script has left behind would keep the process alive
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(0)
+
+
+def _run_script(task: Task, limit_seconds: int = 0) -> Observation:
+    observer = ProgramObserver(task)
+    observer.install()
+    found = observer.observation
+    if limit_seconds:
+        signal.signal(signal.SIGALRM, _end_script)
+        signal.alarm(limit_seconds)
+    try:
+        with use_threads(task.perturbation.num_threads):
+            found.error, found.place = run_script(task.script, task.arguments, seed=task.seed)
+    except _OutOfTimeError:
+        found.error = f"it was ended after {limit_seconds} s"
+    if limit_seconds:
+        signal.alarm(0)
+    observer.keep_evaluation()
+    return found
+
+
+def run_script(script: str, arguments: Sequence[str], *, seed: int) -> Tuple[str, Optional[Place]]:
+    """Run a script as Python would, and return what ended it, if that was an error, and the user's place of it.
+
+    EnoughStepsError, and exits that report no error, end it well; the end of its time is raised.
+    """
+    sys.argv = [script, *arguments]
+    sys.path[0] = os.path.dirname(script)
+    seed_streams(seed)
+    try:
+        runpy.run_path(script, run_name="__main__")
+    except EnoughStepsError:
+        pass
+    except _OutOfTimeError:
+        raise
+    except BaseException as error:  # the process ends with what it has found
+        if not isinstance(error, SystemExit) or error.code:
+            raised = find_raising_frame(error)
+            return f"{type(error).__name__}: {take_first_line(error)}", None if raised is None else raised[1]
+    return "", None
+
+
+def _end_script(_number: int, _frame: object) -> NoReturn:
+    raise _OutOfTimeError
+
+
+# -- copies of projects ------------------------------------------------------------------------------------------------
+
+
+def _enter_copy(task: Task, project: ProjectRun, folder: Path) -> Task:
+    """Go to the working folder in a copy of the project, where all that is imported and written is the copy's."""
+    roots = [Path(root) for root in project.roots]
+    copy_project(roots, folder, most_bytes=_MOST_BYTES, changed={})
+    sys.path[:] = _name_copies(sys.path, roots, folder)
+    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    os.environ["PYTHONPATH"] = os.pathsep.join(_name_copies(paths, roots, folder))
+    os.chdir(folder / project.working)
+    guard = WriteGuard(folder, roots)
+
+    def save(own: Any) -> Any:
+        def save_freely(obj: object, f: Any, *args: object, **kwargs: object) -> Any:
+            # torch writes a file that it is given the name of in C++
+            if isinstance(f, (str, os.PathLike)):
+                guard.free(f)
+            return own(obj, f, *args, **kwargs)
+
+        return save_freely
+
+    exchange(torch, "save", save)
+    return replace(task, script=str(folder / os.path.relpath(task.script, roots[0])))
+
+
+def _name_copies(paths: List[str], roots: List[Path], folder: Path) -> List[str]:
+    """Name the folders of a copy in the place of those of its project."""
+    homes = [(path, next((root for root in roots if path and is_within(path, root)), None)) for path in paths]
+    return [
+        path if root is None else str(folder / os.path.relpath(os.path.realpath(path), os.path.realpath(root)))
+        for path, root in homes
+    ]
+
+
+def _name_originals(observed: Observation, folder: Path, root: str) -> None:
+    """Let places be those of the project, whose copy is gone soon."""
+
+    def name(place: Optional[Place]) -> Optional[Place]:
+        if place is None or not place.file.startswith(f"{folder}{os.sep}"):
+            return place
+        return replace(place, file=os.path.join(root, os.path.relpath(place.file, folder)))
+
+    observed.place = name(observed.place)
+    for training in observed.trainings:
+        training.places = {phase: name(place) for phase, place in training.places.items()}
