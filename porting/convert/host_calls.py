@@ -54,8 +54,12 @@ def check_host_calls(program: Program, step: TrainingStep, calls: Sequence[ast.C
         raise StepError(file, step.backward, "nothing clears the gradients, which are added up from step to step")
     of_scaler = {id(one.node) for one in program.facts.calls if one.is_on(Kind.SCALER) and not one.is_method("step")}
     clips = {id(one.call) for one in program.list_sites(Role.CLIP)}
+    at_step = next(call for call in calls if _get_method(call) == "step")
     for call in calls:
         statement = file.get_statement(call)
+        is_clear = _get_method(call) == "zero_grad" and step.backward.lineno < call.lineno < at_step.lineno
+        if is_clear or id(call) in clips and call.lineno > at_step.lineno:
+            raise StepError(file, call, f"`{ast.unparse(statement)}` stands where it has no effect on the step")
         if not isinstance(statement, ast.Expr) or statement.value is not call:
             raise StepError(file, call, f"what `{ast.unparse(call.func)}` returns is used")
         if id(call) in clips:
@@ -66,7 +70,7 @@ def check_host_calls(program: Program, step: TrainingStep, calls: Sequence[ast.C
                 continue
         if id(call) not in of_scaler:
             _check_condition(step, statement, calls)
-    step.accumulation = _find_accumulation(step, next(call for call in calls if _get_method(call) == "step"))
+    step.accumulation = _find_accumulation(step, at_step)
     for one in ast.walk(step.scope):
         if isinstance(one, ast.Attribute) and one.attr == "grad":
             raise StepError(file, one, "the loop looks at gradients, which stay on the device")

@@ -6,16 +6,17 @@ What depends on the model's output and leads to the loss is the loss; all else b
 from __future__ import annotations
 
 import ast
-import re
 from typing import List, Optional, Sequence, Set
 
 from porting.convert.names import get_root, iter_chains, iter_units, list_reads, list_writes
+from porting.convert.program import Program
 from porting.convert.training_step import LOOPS, StepError, TrainingStep, find_loop
 from porting.convert.trees import ProgramFile, list_targets
+from porting.source.facts import Kind
 
 __all__ = ["cut_loss", "read_outputs"]
 
-_TENSOR = re.compile(r"^torch\.(?!nn\.|optim)|Variable$|Tensor$|\.(to|cuda|view|float|long)$")
+_GIVE_ZEROS = "begin with a tensor of zeros"
 _SHAPES = (".size(", ".shape", "len(")
 
 
@@ -32,7 +33,7 @@ def read_outputs(file: ProgramFile, call: ast.Call) -> List[str]:
     raise StepError(file, statement, "the model's call stands where no other can take its place")
 
 
-def cut_loss(step: TrainingStep, call: ast.Call) -> None:
+def cut_loss(program: Program, step: TrainingStep, call: ast.Call) -> None:
     """Find the loss of a step whose model or helper is called by `call`; raises StepError if it is no function."""
     _name_outputs(step, call)
     units = _list_between(step)
@@ -42,7 +43,7 @@ def cut_loss(step: TrainingStep, call: ast.Call) -> None:
     for unit in reversed(units):
         if unit is step.unit and not step.is_nested or not list_writes(unit) & needed:
             continue
-        if id(unit) in of_output or _takes_shape(unit):
+        if id(unit) in of_output or _is_fixed(unit):
             chosen.insert(0, unit)
             needed |= list_reads(step.read_unit(unit))
     step.loss_units = chosen
@@ -50,10 +51,21 @@ def cut_loss(step: TrainingStep, call: ast.Call) -> None:
     step.prelude = _list_prelude(step)
     varying = {name for name in free if _varies(step, name)}
     if not varying:  # the whole of the data in each step
-        varying = {name for name in free if _is_tensor(step, name)}
+        varying = {name for name in free if _is_tensor(program, step, name)}
     step.constants = free - varying
     step.labels = _list_labels(step, varying)
     step.position = _find_position(step, units, of_output, varying)
+    _check_inputs(step)
+
+
+def _check_inputs(step: TrainingStep) -> None:
+    """Raise StepError for an input that is no tensor in the first step: a static graph has it in none, or in all."""
+    file = step.file if step.helper is None else step.helper.file
+    scope = file.find_function(step.call) or file.tree
+    for name in sorted(list_reads(*step.call.args)):
+        for one in file.iter_assignments(name, scope):
+            if isinstance(one, ast.Assign) and isinstance(one.value, ast.Constant) and one.value.value is None:
+                raise StepError(file, one, f"`{name}` is None in the first step, and a tensor later", _GIVE_ZEROS)
 
 
 def _name_outputs(step: TrainingStep, call: ast.Call) -> None:
@@ -98,9 +110,11 @@ def _list_of_output(step: TrainingStep, units: Sequence[ast.stmt]) -> Set[int]:
     return found
 
 
-def _takes_shape(unit: ast.stmt) -> bool:
-    """Tell whether a statement takes numbers of a tensor's shape, which a loss may do as well."""
-    return isinstance(unit, ast.Assign) and any(word in ast.unparse(unit) for word in _SHAPES)
+def _is_fixed(unit: ast.stmt) -> bool:
+    """Tell whether a statement takes a number, or one of a tensor's shape, which a loss may do as well."""
+    if not isinstance(unit, ast.Assign):
+        return False
+    return isinstance(unit.value, ast.Constant) or any(word in ast.unparse(unit) for word in _SHAPES)
 
 
 def _list_prelude(step: TrainingStep) -> List[ast.stmt]:
@@ -134,13 +148,16 @@ def _varies(step: TrainingStep, name: str) -> bool:
     return any(id(loop) in ids for loop in loops for ids in around)
 
 
-def _is_tensor(step: TrainingStep, name: str) -> bool:
-    """Tell whether a name that stays the same is given a tensor, by how it is assigned."""
-    scopes = {id(scope): scope for scope in (step.scope, step.file.tree)}.values()
-    values = [getattr(one, "value", None) for scope in scopes for one in step.file.iter_assignments(name, scope)]
-    called = {get_root(one.func) for unit in step.loss_units for one in ast.walk(unit) if isinstance(one, ast.Call)}
-    makers = [ast.unparse(one.func) for one in values if isinstance(one, ast.Call)]
-    return name not in called and any(_TENSOR.search(one) for one in makers)
+def _is_tensor(program: Program, step: TrainingStep, name: str) -> bool:
+    """Tell whether a name that stays the same is a tensor, by what the walk says of the loss's arguments."""
+    inside = {id(one) for unit in step.loss_units for one in ast.walk(unit) if isinstance(one, ast.Call)}
+    facts = [call for call in program.facts.calls if id(call.node) in inside]
+    if any(get_root(call.node.func) == name and not call.receiver for call in facts):
+        return False
+    pairs = [pair for call in facts for pair in zip(call.node.args, call.arguments)]
+    return any(
+        name in list_reads(node) and one.kind in (Kind.TENSOR, Kind.BATCH) for node, objects in pairs for one in objects
+    )
 
 
 def _list_labels(step: TrainingStep, varying: Set[str]) -> List[str]:
@@ -162,7 +179,7 @@ def _is_number(statement: ast.stmt, name: str) -> bool:
         return text.startswith("range(") or is_counted and list_targets(statement)[0] == name
     value = getattr(statement, "value", None)
     if isinstance(value, ast.Call):
-        return ast.unparse(value.func).rpartition(".")[2] in ("item", "len", "float", "int")
+        return ast.unparse(value.func) in ("len", "float", "int") or ast.unparse(value.func).endswith(".item")
     is_sum = isinstance(value, (ast.Constant, ast.BinOp))
     return is_sum and not any(isinstance(one, ast.Call) for one in ast.walk(statement))
 

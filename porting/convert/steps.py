@@ -42,7 +42,7 @@ def find_step(program: Program) -> TrainingStep:
     unit = _find_branch(file, in_step)
     step = TrainingStep(file, function, first, forward.call, optimizer, unit, loss, helper=helper)
     check_host_calls(program, step, host)
-    cut_loss(step, in_step)
+    cut_loss(program, step, in_step)
     _check_modes(program, step)
     return step
 
