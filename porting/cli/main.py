@@ -41,6 +41,7 @@ VERBS: Mapping[str, Verb] = MappingProxyType(
             "porting.convert.command", "turn a plain training project into a port, and prove what was done"
         ),
         "doctor": Verb("porting.cli.doctor", "say whether this machine is fit for ports, and what to put right"),
+        "eject": Verb("porting.convert.eject_command", "take a port out of a project again, and prove what is left"),
         "explain": Verb("porting.cli.explain", "explain a code, or list all of them"),
         "export": Verb("porting.cli.export", "capture a step into a file, without compiling"),
         "graph": Verb("porting.cli.graph", "show the captured graph of a step"),

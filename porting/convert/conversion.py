@@ -15,18 +15,22 @@ from typing import Callable, Dict, List, Mapping, Optional, Sequence
 from porting.convert.bindings import Undecided
 from porting.convert.cuda import free_of_cuda
 from porting.convert.device_option import DeviceOption, add_device_option
-from porting.convert.editing import Edit, EditError, FileEdits
+from porting.convert.editing import Edit, EditError, FileEdits, make_diff
 from porting.convert.idiomatic import choose_option, port_steps
 from porting.convert.minimal import port_models
 from porting.convert.program import Program, read_program
 from porting.convert.sites import Site
 
-__all__ = ["STYLES", "Conversion", "plan_conversion"]
+__all__ = ["PLAIN", "STYLES", "Conversion", "plan_conversion"]
 
 Planner = Callable[[Program, DeviceOption, Dict[str, FileEdits]], List[Undecided]]
 
 STYLES: Mapping[str, Planner] = MappingProxyType({"idiomatic": port_steps, "minimal": port_models})
 """How a program may be converted, by the words of `--style`."""
+
+
+PLAIN = "plain"
+"""The style of a project whose port was taken out."""
 
 
 @dataclass
@@ -55,6 +59,8 @@ class Conversion:
     @property
     def launches(self) -> Dict[str, str]:
         """How the converted program is started: on the simulator, on IPUs, and in several processes."""
+        if self.style == PLAIN:
+            return {"as plain PyTorch": f"python {self.command}"}
         on_ipus = shlex.join([self.script, *self.arguments, *self.option.make_arguments("ipu")])
         return {
             "on a laptop": "python " + shlex.join([self.script, *self.arguments, *self.option.make_arguments("sim")]),
@@ -80,9 +86,15 @@ def plan_conversion(
     if sites is not None:
         program.add_sites(sites)
     edits = {file.path: FileEdits(file, Path(file.path).read_bytes()) for file in program.files.values()}
+    if any(one.name.partition(".")[0] == "porting" for one in program.facts.imports):
+        made = Conversion(root, script, arguments, style, DeviceOption())
+        made.notes.append("it is a port already: `porting check` says what it lacks, if anything")
+        return made
     option = (choose_option if style == "idiomatic" else add_device_option)(program, edits)
     made = Conversion(root, script, arguments, style, option)
     made.left += [*STYLES[style](program, option, edits), *free_of_cuda(program, option, edits)]
+    if not any(edit.kind == "port" for file in edits.values() for edit in file.edits):
+        return made
     for path, file in edits.items():
         _finish_file(made, path, file)
     return made
@@ -98,4 +110,4 @@ def _finish_file(made: Conversion, path: str, file: FileEdits) -> None:
         name = os.path.relpath(os.path.realpath(path), os.path.realpath(made.root))
         made.edits += file.edits
         made.changed[name], made.before[name] = after, file.text
-        made.diffs.append(file.make_diff(after, name))
+        made.diffs.append(make_diff(file.text, after, name))

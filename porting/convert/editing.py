@@ -16,7 +16,7 @@ from libcst.metadata import MetadataWrapper, PositionProvider
 
 from porting.convert.trees import ProgramFile
 
-__all__ = ["Edit", "EditError", "FileEdits"]
+__all__ = ["Edit", "EditError", "FileEdits", "make_diff"]
 
 Span = Tuple[int, int, int, int]
 Key = Tuple[int, int]
@@ -121,10 +121,11 @@ class FileEdits:
             raise EditError(f"the result is no Python: {error}") from error
         return after
 
-    def make_diff(self, after: bytes, name: str) -> str:
-        """Return the change as a unified diff."""
-        texts = [cst.parse_module(text).code.splitlines(keepends=True) for text in (self.text, after)]
-        return "".join(difflib.unified_diff(texts[0], texts[1], name, name))
+
+def make_diff(before: bytes, after: bytes, name: str) -> str:
+    """Return the change of a file as a unified diff."""
+    texts = [cst.parse_module(text).code.splitlines(keepends=True) for text in (before, after)]
+    return "".join(difflib.unified_diff(texts[0], texts[1], name, name))
 
 
 class _Editor(cst.CSTTransformer):

@@ -6,11 +6,12 @@ The text is for people; the plain data are for tools and coding agents.
 from __future__ import annotations
 
 import os
+import shlex
 import textwrap
 from typing import Any, Dict, List, Optional, Sequence
 
 from porting.convert.bindings import Undecided
-from porting.convert.conversion import Conversion
+from porting.convert.conversion import PLAIN, Conversion
 from porting.convert.proof import Proof
 from porting.diagnostics import align_columns, say_number
 
@@ -18,6 +19,8 @@ __all__ = ["describe_conversion", "write_report"]
 
 _FORMAT_VERSION = 1
 _COLUMNS = ("specification", "numeric", "behavioral")
+_PROVED_BY = {"option": "specification", "import": "specification", "cuda": "specification"}
+"""The column that shows whether an edit of a kind is right; all others show in the behavioral one."""
 
 
 def write_report(made: Conversion, proof: Optional[Proof], *, shows_diff: bool = False) -> str:
@@ -31,7 +34,7 @@ def write_report(made: Conversion, proof: Optional[Proof], *, shows_diff: bool =
     if made.left:
         lines += ["", f"left to you: {say_number(len(made.left), 'place')}"]
         lines += [line for one in made.left for line in _describe_left(one, made)]
-    lines += ["", *([str(proof)] if proof is not None else _list_unrun())]
+    lines += ["", *([str(proof)] if proof is not None else _list_unrun(made))]
     if proof is not None and "CONVERTED" in str(proof):
         lines.append("  CONVERTED is the folder of `--write --out CONVERTED`")
     lines += ["", *_list_launches(made)] if made.changed else []
@@ -40,12 +43,20 @@ def write_report(made: Conversion, proof: Optional[Proof], *, shows_diff: bool =
 
 def describe_conversion(made: Conversion, proof: Optional[Proof]) -> Dict[str, Any]:
     """Describe the conversion as plain data: edits with their places, what is left, columns, and the next commands."""
+    verb = "eject" if made.style == PLAIN else "convert"
+    prove = shlex.join(["porting", verb, os.path.relpath(made.root), "--run", made.command])
     return {
         "version": _FORMAT_VERSION,
         "script": made.script,
         "style": made.style,
         "edits": [
-            {"file": _shorten(edit.path, made), "line": edit.line, "kind": edit.kind, "why": edit.why}
+            {
+                "file": _shorten(edit.path, made),
+                "line": edit.line,
+                "kind": edit.kind,
+                "why": edit.why,
+                "proved_by": {"column": _PROVED_BY.get(edit.kind, "behavioral"), "command": prove},
+            }
             for edit in made.edits
         ],
         "left": [
@@ -54,14 +65,13 @@ def describe_conversion(made: Conversion, proof: Optional[Proof]) -> Dict[str, A
         ],
         "notes": list(made.notes),
         "files": sorted(made.changed),
-        "proof": dict.fromkeys(_COLUMNS, "not run") if proof is None else proof.as_plain(),
-        "is_proven": proof is not None and proof.is_proven,
-        "commands": {
-            "prove": f'porting convert {os.path.relpath(made.root)} --run "{made.command}"',
-            "write": f'porting convert {os.path.relpath(made.root)} --run "{made.command}" --write',
-            "train": made.launches["on a laptop"],
-        },
+        "proof": {"is_proven": False, "columns": _name_unrun()} if proof is None else proof.as_plain(),
+        "commands": {"prove": prove, "write": f"{prove} --write", "train": next(iter(made.launches.values()))},
     }
+
+
+def _name_unrun() -> Sequence[Dict[str, str]]:
+    return [{"name": name, "outcome": "not run"} for name in _COLUMNS]
 
 
 def _count_edits(made: Conversion) -> str:
@@ -81,8 +91,9 @@ def _describe_left(one: Undecided, made: Conversion) -> List[str]:
     ]
 
 
-def _list_unrun() -> Sequence[str]:
-    return align_columns([(name, "not run", "no command was given: --run 'train.py ...'") for name in _COLUMNS])
+def _list_unrun(made: Conversion) -> Sequence[str]:
+    reason = "no command was given: --run 'train.py ...'" if made.changed else "there is nothing to prove"
+    return align_columns([(name, "not run", reason) for name in _COLUMNS])
 
 
 def _list_launches(made: Conversion) -> List[str]:

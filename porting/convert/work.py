@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import re
+import shlex
 import sys
 import tempfile
 from dataclasses import dataclass, replace
@@ -13,8 +14,9 @@ from pathlib import Path
 from typing import Callable, List, Optional, Sequence, Tuple
 
 from porting.cli import EXIT_DONE, EXIT_FAILED
-from porting.convert.conversion import STYLES, Conversion, plan_conversion
+from porting.convert.conversion import PLAIN, STYLES, Conversion, plan_conversion
 from porting.convert.dry_run import run_program
+from porting.convert.ejection import plan_ejection
 from porting.convert.proof import ConvertedProgram, Proof, prove_conversion
 from porting.convert.proof import Outcome as Passed
 from porting.convert.report import describe_conversion, write_report
@@ -24,7 +26,7 @@ from porting.convert.writing import link_tree, write_project
 from porting.diagnostics import join_names, say_number
 from porting.support.progress import show_progress
 
-__all__ = ["Outcome", "convert_project"]
+__all__ = ["Outcome", "convert_project", "eject_project"]
 
 _DRY_STEPS = 2
 _DRY_SECONDS = 120.0
@@ -45,11 +47,27 @@ def convert_project(arguments: argparse.Namespace) -> Outcome:
     target = find_target(arguments.path, arguments.command)
     with show_progress(sys.stderr) as tell:
         made, proof = _convert(target, arguments, tell)
+    return _finish(target, made, proof, arguments, is_enough=arguments.plan)
+
+
+def eject_project(arguments: argparse.Namespace) -> Outcome:
+    """Take the port out of the project of the command line, and write it if that is asked for and proven."""
+    target = find_target(arguments.path, arguments.command)
+    with show_progress(sys.stderr) as tell:
+        made = plan_ejection(str(target.root), target.script, target.arguments, shlex.split(arguments.port_args))
+        proof = _prove(target, made, arguments, tell) if target.is_run and made.changed else None
+    return _finish(target, made, proof, arguments, is_enough=False)
+
+
+def _finish(
+    target: Target, made: Conversion, proof: Optional[Proof], arguments: argparse.Namespace, *, is_enough: bool
+) -> Outcome:
+    """Write the report, and the project if that is asked for and proven."""
     as_json = arguments.format == "json"
     plain = describe_conversion(made, proof)
     text = json.dumps(plain, indent=2) if as_json else write_report(made, proof, shows_diff=arguments.diff)
     is_proven = proof is not None and proof.is_proven
-    is_fine = made.is_whole and (is_proven or arguments.plan or not made.changed)
+    is_fine = made.is_whole and (is_proven or is_enough or not made.changed)
     status = EXIT_DONE if is_fine else EXIT_FAILED
     if not arguments.write or not made.changed:
         return Outcome(text, "", status)
@@ -70,7 +88,7 @@ def _convert(target: Target, arguments: argparse.Namespace, tell: Tell) -> Tuple
     for style in styles:
         tell(f"planning, style {style}")
         made = plan_conversion(str(target.root), target.script, target.arguments, style=style, sites=sites)
-        made.notes = notes
+        made.notes += notes
         is_last = style == styles[-1]
         if made.left and not is_last:
             one = made.left[0]
@@ -99,9 +117,11 @@ def _prove(target: Target, made: Conversion, arguments: argparse.Namespace, tell
     with tempfile.TemporaryDirectory() as folder:
         converted = Path(folder) / "converted"
         link_tree(target.root, made.changed, converted)
+        # after an ejection the port is the old project
+        plain, ported = (converted, target.root) if made.style == PLAIN else (target.root, converted)
         program = ConvertedProgram(
-            original=target.root,
-            converted=converted,
+            original=plain,
+            converted=ported,
             script=made.script,
             arguments=target.arguments,
             port_arguments=made.option.make_arguments("sim"),
