@@ -257,7 +257,6 @@ def _negate(test: str) -> str:
 def _add_imports(module: cst.Module, codes: Iterable[str]) -> cst.Module:
     """Add what is imported: modules before the first import of the file, all else behind the last one at its top."""
     parts = [cst.parse_module(textwrap.dedent(code).strip("\n"), module.config_for_parsing).body for code in codes]
-    modules = [new for body in parts for new in body if not isinstance(new, cst.Try) and not _has_import(module, new)]
     others = [new for body in parts for new in body if isinstance(new, cst.Try)]
     body = list(module.body)
     begin = next((n for n, one in enumerate(body) if not _is_header(one, n)), len(body))
@@ -267,6 +266,8 @@ def _add_imports(module: cst.Module, codes: Iterable[str]) -> cst.Module:
             end = max(end, number + 1)
         elif not isinstance(statement, (cst.Try, cst.If)):
             break
+    top = module.with_changes(body=body[begin:end])  # an import further down comes too late
+    modules = [new for part in parts for new in part if not isinstance(new, cst.Try) and not _has_import(top, new)]
     if modules and begin < end:
         modules[0] = modules[0].with_changes(leading_lines=body[begin].leading_lines)
         body[begin] = body[begin].with_changes(leading_lines=[])

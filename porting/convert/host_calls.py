@@ -9,10 +9,12 @@ from porting.convert.program import Found, Program
 from porting.convert.sites import Role
 from porting.convert.training_step import StepError, TrainingStep, find_loop
 from porting.convert.trees import Function, ProgramFile
-from porting.source.facts import Kind
+from porting.source.facts import Kind, ProgramObject
 
 __all__ = ["check_host_calls", "list_host_calls", "read_optimizer"]
 
+_OF_DEVICE = ("SGD", "Adam", "AdamW", "RMSprop")
+_TAKE_ANOTHER = f"take one that the device has ({', '.join(_OF_DEVICE)}), or convert with `--style minimal`"
 _HOST = (Role.ZERO_GRAD, Role.BACKWARD, Role.CLIP, Role.STEP)
 
 
@@ -55,6 +57,10 @@ def check_host_calls(program: Program, step: TrainingStep, calls: Sequence[ast.C
     of_scaler = {id(one.node) for one in program.facts.calls if one.is_on(Kind.SCALER) and not one.is_method("step")}
     clips = {id(one.call) for one in program.list_sites(Role.CLIP)}
     at_step = next(call for call in calls if _get_method(call) == "step")
+    for one in _list_optimizers(program, at_step):
+        if not one.name.startswith("torch.optim.") or one.name.rpartition(".")[2] not in _OF_DEVICE:
+            reason = f"the device has no `{one.name.rpartition('.')[2]}`"
+            raise StepError(file, at_step, reason, _TAKE_ANOTHER)
     for call in calls:
         statement = file.get_statement(call)
         is_clear = _get_method(call) == "zero_grad" and step.backward.lineno < call.lineno < at_step.lineno
@@ -75,6 +81,12 @@ def check_host_calls(program: Program, step: TrainingStep, calls: Sequence[ast.C
         if isinstance(one, ast.Attribute) and one.attr == "grad":
             raise StepError(file, one, "the loop looks at gradients, which stay on the device")
     step.host = [file.get_statement(one) for one in calls]
+
+
+def _list_optimizers(program: Program, at_step: ast.Call) -> List[ProgramObject]:
+    facts = [call for call in program.facts.calls if call.node is at_step]
+    found = [one for call in facts for one in (*call.receiver, *call.given) if one.kind is Kind.OPTIMIZER]
+    return [one for one in found if one.name and not one.is_guess]
 
 
 def _find_condition(file: ProgramFile, statement: ast.stmt) -> Optional[ast.expr]:

@@ -6,6 +6,7 @@ import pytest
 
 from tests.convert.conversions import LOOP, convert_files
 
+
 def convert_enum(folder, members, value="GPU"):
     text = "from enum import Enum\n\nclass Mode(Enum):\n" + "".join(f"    {one}\n" for one in members)
     script = (

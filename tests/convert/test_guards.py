@@ -20,7 +20,9 @@ def find_guards(text, **marked):
     lines = {int(key[1:]): value for key, value in marked.items()}
     statements = [one for one in ast.walk(tree) if isinstance(one, ast.stmt)]
     recorder = Recorder()
-    guard_statements(recorder, tree.body, {one: lines[one.lineno] for one in statements if one.lineno in lines}, "t", "")
+    guard_statements(
+        recorder, tree.body, {one: lines[one.lineno] for one in statements if one.lineno in lines}, "t", ""
+    )
     return recorder.guards
 
 
