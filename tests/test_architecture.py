@@ -16,7 +16,6 @@ import torch
 from torch import nn
 
 import porting
-from tests.names_to_be_renamed import TO_BE_RENAMED
 from tests.source_trees import parse_all
 
 ROOT = Path(__file__).parents[1]
@@ -109,11 +108,6 @@ def is_misnamed(name: str, kind: str) -> bool:
     return kind in NEVER_RETURNED.get(verb, ()) or ALWAYS_RETURNED.get(verb, kind) != kind
 
 
-def package_of(path: Path) -> str:
-    """Name the package of a file inside of `porting`; a module of its own is its package."""
-    return path.relative_to(PACKAGE).parts[0].replace(".py", "")
-
-
 def is_open_to_recipes(module: str) -> bool:
     own = module.split(".")[0] == "porting"
     return not own or any(module == name or module.startswith(f"{name}.") for name in OPEN_TO_RECIPES)
@@ -199,7 +193,7 @@ def test_a_verb_says_what_its_function_returns(trees):
         f"{name_of(path)}: {name}": kind
         for path, tree in trees.items()
         for name, kind in list_misnamed(tree)
-        if name not in TO_BE_RENAMED.get(package_of(path), ()) and name not in OTHERS_NAMES
+        if name not in OTHERS_NAMES
     }
 
     assert misnamed == {}

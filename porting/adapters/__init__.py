@@ -1,6 +1,6 @@
-"""Adapters of a user's PyTorch objects to a device: loss, optimizer, schedule, batches, checkpoints.
+"""Adapt a user's PyTorch objects to a device: loss, optimizer, schedule, batches, checkpoints.
 
-The backend, a module with PopTorch's API, is an argument everywhere. The public names are loaded on first use.
+Ports pass the backend, a module with PopTorch's API, as an argument. The public names are loaded on first use.
 """
 
 from __future__ import annotations

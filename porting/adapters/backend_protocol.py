@@ -1,6 +1,6 @@
-"""The protocol of a backend: the part of PopTorch's API that a module must offer to run ported models.
+"""List the part of PopTorch's API that a backend must offer to run ported models.
 
-`porting backend check MODULE` looks for the names, and tries what they do.
+Ports use this part alone, and `porting backend check MODULE` looks for the names and tries what they do.
 """
 
 from __future__ import annotations

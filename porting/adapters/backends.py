@@ -1,4 +1,7 @@
-"""The search for a backend: the vendor's PopTorch where there is an IPU, the simulator elsewhere."""
+"""Find the backend of a port: the vendor's PopTorch where there is an IPU, the simulator elsewhere.
+
+`to_ipu`, `porting run` and the pytest plug-in use it.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,7 @@ class Backend:
     finding: Optional[Finding] = None
 
     def start_at_once(self, executor: Executor) -> None:
-        """Let an executor's compilation not wait until engines have been measured; a device has no choice of them."""
+        """Compile an executor's step without measuring engines before; an IPU has no choice of them."""
         if self.is_simulator:
             executor.device_session.waits_for_engine = False
 
@@ -68,8 +71,8 @@ def find_backend(device: str = "auto", *, simulator: Union[ModuleType, Callable[
             description = f"IPU (hardware version {vendor.ipuHardwareVersion()}, {_VENDOR} {_read_version(vendor)})"
             return Backend(module=vendor, name=_VENDOR, is_simulator=False, device_description=description)
         if wanted == "ipu":
-            error = DeviceError.of("D001", notes=absence.facts, help=(absence.remedy, _USE_SIMULATOR))
-            raise error from absence.cause
+            help = (absence.remedy, _USE_SIMULATOR)
+            raise DeviceError.of("D001", notes=absence.facts, help=help) from absence.cause
         finding = Finding("D002", notes=absence.facts, help=f"for IPUs, {absence.remedy}")
     return Backend(
         module=simulator() if callable(simulator) else simulator,

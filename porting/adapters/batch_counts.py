@@ -1,4 +1,7 @@
-"""The number of batches that each BatchNorm has seen, which a device has no integers to count in."""
+"""Count on the host the batches that each BatchNorm has seen, since a device has no integer variables.
+
+Runners bring the counts up to date whenever weights are fetched.
+"""
 
 from __future__ import annotations
 

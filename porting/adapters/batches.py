@@ -1,4 +1,7 @@
-"""Loaders for the device: a torch DataLoader or a dataset in, the backend's loader out, every sample accounted for."""
+"""Turn a torch DataLoader or a dataset into the backend's loader, and account for every sample.
+
+`ported.dataloader` is made of it.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Weights of Chainer in a torch model: every entry of an npz snapshot finds its tensor, or is named.
+"""Load the weights of a Chainer snapshot into a torch model; every entry finds its tensor or is named in an error.
 
-U = units of an LSTM, I = its inputs, R = rows of all four gates (4 U).
+Users who port code of Chainer call `load_chainer_npz`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Checkpoints: plain tensors and containers, written whole or not at all, and checked before anything is loaded."""
+"""Write and read checkpoints: plain tensors and containers, written whole or not at all, and checked before loading.
+
+Ports and `fit` use it, and programs without a port can.
+"""
 
 from __future__ import annotations
 
@@ -191,8 +194,7 @@ def load_weights(model: nn.Module, weights: Union[Path, Checkpoint, Mapping[str,
 def _note_versions(state: OrderedDict[str, Any], model: nn.Module) -> OrderedDict[str, Any]:
     """Note in `state` the versions of the modules' formats, as torch does: some modules load nothing without theirs."""
     # the modules are asked, because the state dictionary of a model that PopTorch holds lacks the versions
-    modules = model.named_modules(remove_duplicate=False)
-    return note_versions(state, modules)
+    return note_versions(state, model.named_modules(remove_duplicate=False))
 
 
 def check_shapes(model: nn.Module, state: Mapping[str, Any]) -> None:

@@ -1,7 +1,7 @@
-"""Counts of batches that steer BatchNorm's cumulative average, `momentum=None`: on the device they are floats.
+"""Turn the counts of batches that steer BatchNorm's cumulative average, `momentum=None`, into floats for the device.
 
-A device has no variables of integers, so that there the count would be the one of the compilation in each call. Whoever
-asks the model for its state gets integers all the time.
+A device has no integer variables, so that each call would see the count of the compilation. Ports convert the counts,
+and whoever asks the model for its state gets integers all the same.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _COUNT = "num_batches_tracked"
 
 
 def let_device_count(model: nn.Module) -> List[nn.Module]:
-    """Make floats of the counts that steer a cumulative average, in place; return the layers whose were integers.
+    """Turn the counts that steer a cumulative average into floats, in place; return the layers whose were integers.
 
     >>> norm = nn.BatchNorm1d(2, momentum=None)
     >>> len(let_device_count(norm)), norm.num_batches_tracked, norm.state_dict()["num_batches_tracked"]
@@ -36,12 +36,12 @@ def let_device_count(model: nn.Module) -> List[nn.Module]:
 
 
 def let_host_count(modules: Iterable[nn.Module]) -> None:
-    """Make integers of the counts of `modules` again, when no device counts any more."""
+    """Turn the counts of `modules` back into integers, when no device counts any more."""
     _exchange_types([each for each in modules if read_state_hooks(each).pop(_COUNT, None)], torch.int64)
 
 
 def _show_integer(_norm: nn.Module, state: Dict[str, Any], prefix: str, _versions: object) -> None:
-    """Stand for the count in a state dictionary by an integer, as torch's own are."""
+    """Show the count in a state dictionary as an integer, as torch does."""
     if prefix + _COUNT in state:
         state[prefix + _COUNT] = state[prefix + _COUNT].to(torch.int64)
 

@@ -1,7 +1,7 @@
-"""Derivatives of a ported call that its device does not compute: each is refused where a program asks for it.
+"""Refuse derivatives of a ported call that its device does not compute, in the line that asks for them.
 
-A device hands gradients over as numbers. Of how it has computed them autograd knows nothing, and what is computed from
-them, such as a penalty, would train without its own gradient.
+A device returns gradients as numbers, without a record for autograd. What is computed from them, such as a penalty,
+would train without its own gradient. Host loops and the explanation of failed calls use it.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def refuse_dual_numbers(_context: object, *_tangents: object) -> NoReturn:
 def read_saved_tensors(context: torch.autograd.function.BackwardCFunction) -> Sequence[torch.Tensor]:
     """Return what a backward pass has saved; CaptureError L015 where a pass before it has freed that.
 
-    A tensor that was written to since is torch's RuntimeError.
+    For a tensor that was written to since, torch raises its own RuntimeError.
     """
     try:
         saved: Sequence[torch.Tensor] = context.saved_tensors

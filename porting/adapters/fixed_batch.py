@@ -1,8 +1,8 @@
-"""Full batches from any dataset: padding samples whose label the loss ignores, and metrics that leave them out.
+"""Fill the last batch of a dataset with padding samples whose label the loss ignores; metrics leave them out.
 
 A static graph takes batches of one size only. `FixedBatchDataset` therefore repeats sample 0 at the end of the
 dataset until the last batch is full, and gives those samples a label that the loss ignores, so that no sample is lost
-and none counts twice.
+and none counts twice. Programs wrap their datasets in it.
 
 What padding does and does not change:
 
@@ -284,5 +284,4 @@ def masked_accuracy(output: torch.Tensor, labels: torch.Tensor, ignore_label: in
             " expected (N, C, ...) and (N, ...)"
         )
     real = labels != ignore_label
-    correct = (output.argmax(dim=1) == labels) & real
-    return correct.sum() / real.sum()
+    return ((output.argmax(dim=1) == labels) & real).sum() / real.sum()

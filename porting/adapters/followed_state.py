@@ -1,7 +1,7 @@
-"""The state of a torch optimizer that a device trains: each side follows the other when somebody looks at it.
+"""Let the state of a torch optimizer and that of its counterpart on the device follow each other.
 
-The device's is the newer one after each step. It comes to the host when the optimizer's `state` is looked at, as the
-weights do, and what was changed there goes back with the next call.
+After each step the device's is newer. It is fetched when somebody looks at the optimizer's `state`, and what was
+changed there goes back with the next call. `PortOptimizer` uses it.
 """
 
 from __future__ import annotations
@@ -75,14 +75,10 @@ class FollowedState:
 
     def _fetch_state(self) -> None:
         """Bring the host's state up to date."""
-        if not (self._is_ahead or self.num_unseen):
-            return
-        with torch.inference_mode(False):  # the state would be tensors of that mode ever after
-            self._take_from_device()
-
-    def _take_from_device(self) -> None:
-        self._is_ahead, count, self.num_unseen = False, self.num_unseen, 0
-        fetch_torch_state(self._target, self.source, self.shown, self._model, num_steps=count)
+        if self._is_ahead or self.num_unseen:
+            self._is_ahead, count, self.num_unseen = False, self.num_unseen, 0
+            with torch.inference_mode(False):  # the state would be tensors of that mode ever after
+                fetch_torch_state(self._target, self.source, self.shown, self._model, num_steps=count)
 
 
 class _ShownState(defaultdict):

@@ -1,4 +1,7 @@
-"""`HostSteps`: the steps that a loop on the host makes with an optimizer of the backend's own, which a port has too."""
+"""Follow the steps that a loop on the host makes with an optimizer of the backend's own, which a port has too.
+
+`PortOptimizer` uses it.
+"""
 
 from __future__ import annotations
 

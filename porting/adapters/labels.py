@@ -1,4 +1,7 @@
-"""Labels among the arguments of a training call: found by position or by name, and kept from the model."""
+"""Find labels among the arguments of a training call, by position or by name, and keep them from the model.
+
+`LossInForward`, checks of batches, exports and plans use it.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A training's position in its epoch: the random streams that its order is drawn from, and the way back to them.
+"""Record where a training is in its epoch, as the states of the random streams that its order is drawn from.
 
-The streams are those of the host, and those that a loader, its samplers and its datasets hold. A state is a tensor or a
-text (JSON), so that a checkpoint can hold it and `torch.load(weights_only=True)` reads it.
+Checkpoints, audits of samples and proofs go back there. A state is a tensor or a text (JSON), so that a checkpoint can
+hold it and `torch.load(weights_only=True)` reads it.
 """
 
 from __future__ import annotations

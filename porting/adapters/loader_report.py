@@ -1,4 +1,7 @@
-"""`LoaderReport`: how many samples an epoch of a loader covers, and the findings about those that it drops."""
+"""Report how many samples an epoch of a loader covers, with findings about those that it drops.
+
+Every loader of a port has a `LoaderReport`.
+"""
 
 from __future__ import annotations
 

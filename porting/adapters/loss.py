@@ -1,4 +1,7 @@
-"""`LossInForward`: a model whose `forward` computes its loss too, as a device that compiles whole steps needs."""
+"""Define `LossInForward`, a model whose `forward` computes its loss too, since a device compiles whole steps.
+
+`to_ipu` wraps each model in it.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from operator import itemgetter
+from types import SimpleNamespace
 from typing import Any, Callable, ContextManager, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import torch
@@ -15,14 +19,25 @@ from torch import nn
 
 from porting.adapters.assigned_buffers import keep_assigned_buffers
 from porting.adapters.labels import NO_LABELS, Key, LabelKeys, check_label_keys, split_labels
-from porting.adapters.loss_terms import Losses, LossTerm, PortableLosses, compute_terms, make_terms, name_function
+from porting.adapters.loss_terms import (
+    Losses,
+    LossTerm,
+    PortableLosses,
+    compute_terms,
+    make_terms,
+    name_function,
+    sum_losses,
+)
 from porting.adapters.precision import cast_floats, cast_weights
 from porting.adapters.returned_loss import find_loss, make_scalar, refuse_second_loss, replace_loss
 from porting.adapters.tracing_guards import PrintGuard, announce_tracing, answer_autocast, guard_gradients
 from porting.diagnostics import Finding, OptionError, PortingError
 from porting.remedies import Remedies, settle
 
-__all__ = ["LossInForward"]
+__all__ = ["NO_BACKEND", "LossInForward"]
+
+NO_BACKEND = SimpleNamespace(identity_loss=lambda loss, reduction: loss, isRunningOnIpu=lambda: False)
+"""Stands for the backend of a `LossInForward` that runs in plain PyTorch."""
 
 Metric = Callable[[Any, Any], Any]
 
@@ -84,9 +99,7 @@ class LossInForward(nn.Module):
     Raises OptionError P002 for arguments that do not go together. A call raises PortingError L002, L003, L004, L006 or
     L007, and CaptureError C010 for printing a tensor while the device traces.
 
-    >>> from types import SimpleNamespace
-    >>> backend = SimpleNamespace(identity_loss=lambda loss, reduction: loss, isRunningOnIpu=lambda: False)
-    >>> wrapped = LossInForward(nn.Linear(4, 2), nn.CrossEntropyLoss(), backend=backend)
+    >>> wrapped = LossInForward(nn.Linear(4, 2), nn.CrossEntropyLoss(), backend=NO_BACKEND)
     >>> output, loss = wrapped(torch.ones(3, 4), torch.tensor([0, 1, 1]))
     >>> tuple(output.shape), tuple(loss.shape), list(wrapped.state_dict())
     ((3, 2), (), ['weight', 'bias'])
@@ -178,6 +191,14 @@ class LossInForward(nn.Module):
     def take_findings(self) -> Iterator[Finding]:
         """Give what the remedies changed in the traces since the last time, as findings, and forget it."""
         return iter(()) if self._loss_setup.remedies is None else self._loss_setup.remedies.take_findings()
+
+    def find_loss_of(self, output: object, labels: object) -> Optional[torch.Tensor]:
+        """Compute the loss of an output as `forward` does, on the host; None for a model that has a loss of its own."""
+        setup = self._loss_setup
+        if setup.terms is None:
+            return None
+        labels = labels if setup.label_transform is None else setup.label_transform(labels)
+        return sum_losses(_compute_losses(setup, cast_floats(output, setup.loss_dtype), labels))
 
     def for_inference(self) -> LossInForward:
         """Make a view for inference: it shares everything and lets a model that has its own loss return without one."""
@@ -283,15 +304,16 @@ def _call_with_added_loss(setup: _LossSetup, args: Sequence[Any], kwargs: Mappin
         labels = setup.label_transform(labels)
     scored = cast_floats(output, setup.loss_dtype)
     with torch.autocast("cpu", enabled=False) if setup.output_dtype is not None else nullcontext():
-        losses = compute_terms(setup.terms or {}, scored, labels, label=setup.label, reduction=setup.reduction)
-        loss, *others = losses.values()
-        for other in others:
-            loss = loss + other
+        losses = _compute_losses(setup, scored, labels)
         with torch.no_grad():
             metrics = {name: metric(scored, labels) for name, metric in setup.metrics.items()}
-        loss = _mark_loss(setup, _demote_metrics(loss, metrics))
+        loss = _mark_loss(setup, _demote_metrics(sum_losses(losses), metrics))
     parts = {"output": output, "labels": labels, "loss": loss, "losses": losses, "metrics": metrics}
     return tuple(parts[name] for name in setup.returns)
+
+
+def _compute_losses(setup: _LossSetup, scored: object, labels: object) -> Dict[str, torch.Tensor]:
+    return compute_terms(setup.terms or {}, scored, labels, label=setup.label, reduction=setup.reduction)
 
 
 def _call_model(setup: _LossSetup, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -313,8 +335,7 @@ def _demote_metrics(loss: torch.Tensor, metrics: Mapping[str, Any]) -> torch.Ten
 
 
 def _mark_loss(setup: _LossSetup, loss: torch.Tensor) -> torch.Tensor:
-    # while a device traces, `requires_grad` of intermediate tensors says nothing; there the backend finds a detached
-    # loss
+    # `requires_grad` of a tensor that a device traces says nothing; there the backend finds a detached loss
     is_detached = not loss.requires_grad and torch.is_grad_enabled() and not setup.is_on_device()
     if setup.is_for_training and is_detached and any(weight.requires_grad for weight in setup.model.parameters()):
         names = ", ".join(name_function(term.function) for term in (setup.terms or {}).values())

@@ -1,6 +1,6 @@
-"""An optimizer's state on its way to the device and back: torch's per parameter, the device's by name.
+"""Translate an optimizer's state between torch, which has it by parameter, and the device, which has it by name.
 
-The device names its state tensors `Accl1___layer.weight` (PopTorch's `ipu_state`); the tables say which is which.
+Ports and checkpoints use it. A state tensor of the device is called `Accl1___layer.weight` (PopTorch's `ipu_state`).
 """
 
 from __future__ import annotations
@@ -98,7 +98,9 @@ def collect_changes(
     """
     held = to_device_state(_number_by_identity(source), source, model)
     changes: Dict[str, torch.Tensor] = {}
-    for parameter, name in _iter_named(source, model):
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    held_by = (parameter for group in source.param_groups for parameter in group["params"] if id(parameter) in names)
+    for parameter, name in ((parameter, names[id(parameter)]) for parameter in held_by):
         for slot in collect_slots(source).values():
             key = f"{slot}___{name}"
             here, there = held.get(key), entries.get(key)
@@ -142,14 +144,10 @@ def fetch_torch_state(
     for parameter, values in read_torch_state(read_entries(target), source, model).items():
         own = state[parameter]
         # torch's plain update wants the types that its `load_state_dict` gives
-        own.update({key: _convert_value(key, value, parameter) for key, value in values.items()})
+        own.update({key: value if key == "step" else value.to(parameter.dtype) for key, value in values.items()})
         if isinstance(source, torch.optim.RMSprop):
             # torch counts RMSprop's steps without ever using the count; the device does not
             own["step"] = torch.as_tensor(own.get("step", 0), dtype=torch.float32) + num_steps
-
-
-def _convert_value(key: str, value: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
-    return value if key == "step" else value.to(parameter.dtype)
 
 
 def to_torch_state(
@@ -162,7 +160,6 @@ def to_torch_state(
     """
     state = read_torch_state(device_state.get("ipu_state") or {}, optimizer, model)
     packed = optimizer.state_dict()
-    # torch counts RMSprop's steps without ever using the count; the device does not
     counted = {"step": torch.zeros(())} if isinstance(optimizer, torch.optim.RMSprop) else {}
     numbered = {
         index: {**state[parameter], **counted}
@@ -202,13 +199,6 @@ def _number_by_identity(source: torch.optim.Optimizer) -> Dict[str, Any]:
     """Return the state of `source` like its `state_dict`, which hooks may have changed."""
     groups = [{"params": [id(parameter) for parameter in group["params"]]} for group in source.param_groups]
     return {"param_groups": groups, "state": {id(parameter): values for parameter, values in source.state.items()}}
-
-
-def _iter_named(optimizer: torch.optim.Optimizer, model: nn.Module) -> Iterator[Tuple[torch.Tensor, str]]:
-    """List the optimizer's parameters that are `model`'s, with their names there."""
-    names = {id(parameter): name for name, parameter in model.named_parameters()}
-    held = (parameter for group in optimizer.param_groups for parameter in group["params"])
-    yield from ((parameter, names[id(parameter)]) for parameter in held if id(parameter) in names)
 
 
 def _iter_parameters(

@@ -1,4 +1,7 @@
-"""The device's optimizer for a torch one: same arithmetic, same hyper-parameters of every group, same state."""
+"""Make the device's optimizer for a torch one, with its arithmetic, its state and the settings of each group.
+
+`PortOptimizer` makes it, and copies settings that change later.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Checks of what enters a training unseen: padding in the loss, and statistics of a batch or of a single replica."""
+"""Check for what enters a training unseen: padding in the loss, and statistics of a batch or of a single replica.
+
+`to_ipu` and `ported.dataloader` call the checks.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from torch import nn
 from porting.adapters.labels import IGNORE_LABEL
 from porting.diagnostics import BatchError, Finding, Severity, caller_place, join_names
 from porting.options import PortOptions
-from porting.torch_insides.modules import NORMS_WITH_STATE
+from porting.torch_insides.modules import BATCH_NORMS, NORMS_WITH_STATE
 
 __all__ = ["check_ignore_label", "note_batchnorm", "note_statistics_of_one_replica"]
 
@@ -71,9 +74,8 @@ def note_batchnorm(model: nn.Module) -> Optional[Finding]:
     The padding repeats sample 0, so batches with padding have other means and variances than their real samples, and
     the running statistics follow.
     """
-    kinds = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
-    found = [name for name, module in model.named_modules() if isinstance(module, kinds) and module.training]
-    names = [name or "the model itself" for name in found]
+    modules = model.named_modules()
+    names = [name or "the model itself" for name, each in modules if isinstance(each, BATCH_NORMS) and each.training]
     if not names:
         return None
     return Finding(

@@ -1,4 +1,7 @@
-"""Precision: what float16, mixed precision and bfloat16 change in a model, its inputs, its outputs and its loss."""
+"""Convert a model, its inputs, its outputs and its loss for float16, mixed precision and bfloat16.
+
+`to_ipu` converts the model, and `LossInForward` makes the casts of each call.
+"""
 
 from __future__ import annotations
 

@@ -1,11 +1,15 @@
-"""PopTorch is told how to find the tensors in objects of dataclasses, which it does not look into by itself."""
+"""Teach PopTorch to find the tensors in objects of dataclasses, which it does not look into by itself.
+
+Ports do so with what their model returns.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Iterator, Set
+from typing import Any, Callable, Iterator, Set
 
 import torch
 
+from porting.remedies.device_values import is_on_device
 from porting.structure import flatten_tensors, is_record, read_fields, rebuild, replace_fields
 
 __all__ = ["teach_records"]
@@ -38,12 +42,9 @@ def _make_parser(base: type) -> Any:
 
     def reconstruct(_parser: object, original_structure: object, tensor_iterator: Iterator[torch.Tensor]) -> Any:
         fields = read_fields(original_structure)
-        return replace_fields(original_structure, rebuild(fields, tensor_iterator, replaces=_choose_replaced(fields)))
+        # all tensors of an argument, and of what a model returned those that are the device's
+        is_returned = is_on_device(fields)
+        rebuilt = rebuild(fields, tensor_iterator, replaces=lambda tensor: not is_returned or is_on_device(tensor))
+        return replace_fields(original_structure, rebuilt)
 
     return type("RecordParser", (base,), {"yieldTensors": iter_tensors, "reconstruct": reconstruct})()
-
-
-def _choose_replaced(fields: Dict[str, Any]) -> Callable[[torch.Tensor], bool]:
-    """Take all tensors of an argument, and of what a model returned those that are the device's."""
-    is_returned = any(tensor.device.type == "ipu" for tensor in flatten_tensors(fields))
-    return lambda tensor: not is_returned or tensor.device.type == "ipu"

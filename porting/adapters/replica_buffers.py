@@ -1,8 +1,7 @@
-"""The buffers that replicas have of their own are kept while other executables have the device, or there is none.
+"""Keep the buffers that replicas have of their own while other executables have the device, or there is none.
 
-The host sees those of the first replica. What it sends to a device again reaches all replicas, so that after an
-inference, a `destroy()` or a checkpoint the others would go on with statistics that are not theirs. `port` is the
-`Port` that calls.
+The host sees those of the first replica, and what it sends to a device reaches all replicas. After an inference, a
+`destroy()` or a checkpoint the others would go on with statistics that are not theirs. Runners and checkpoints use it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The loss among the values that a model returns: found, checked to be the only one, and exchanged for the marked."""
+"""Find the loss among the values that a model returns, check that it is the only one, and replace it by the marked.
+
+`LossInForward` uses it for models that compute their own loss.
+"""
 
 from __future__ import annotations
 
@@ -138,7 +141,8 @@ def _find_loss_key(returned: Any, loss_output: Optional[Key]) -> Any:
             raise _make_missing_error(f"no `{key}` among the keys {names} that it returns")
         return key
     fields = field_names(returned)
-    keys: Sequence[Key] = fields if is_record(returned) else range(len(returned)) if _is_sequence(returned) else ()
+    places = range(len(returned) if isinstance(returned, (tuple, list)) else 0)
+    keys: Sequence[Key] = fields if is_record(returned) else places
     if not keys:
         raise _make_missing_error(f"none in the {_describe_kind(returned)} that it returns")
     if isinstance(loss_output, str):
@@ -154,10 +158,6 @@ def _find_loss_key(returned: Any, loss_output: Optional[Key]) -> Any:
             help=_LOSS_OUTPUT_HELP,
         )
     return keys[loss_output]
-
-
-def _is_sequence(value: object) -> bool:
-    return isinstance(value, (tuple, list))
 
 
 def _make_missing_error(what: str) -> PortingError:

@@ -1,7 +1,7 @@
-"""The samples that an epoch shows to the model: each once, or some dropped, repeated or only there to fill a batch.
+"""Count how often an epoch shows each sample to the model: once, or dropped, repeated or as padding.
 
-The order of a loader is drawn without reading any sample; its random streams are set back afterwards, so that the
-training that follows sees what it would have seen.
+Preflights and proofs use it. The order of a loader is drawn without reading any sample; its random streams are set back
+afterwards, so that the training that follows sees what it would have seen.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""`SchedulerBridge`: brings what a torch scheduler sets on the host to the optimizer on the device."""
+"""Bring what a torch scheduler sets on the host to the optimizer on the device.
+
+`ported.scheduler` returns a `SchedulerBridge`.
+"""
 
 from __future__ import annotations
 

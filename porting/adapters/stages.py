@@ -1,4 +1,7 @@
-"""Stages and recomputation by the names of modules: blocks and checkpoints, there only while a step is traced."""
+"""Place blocks and checkpoints by the names of modules, as hooks that exist only while a step is traced.
+
+Ports use it for `stages`, `recompute` and `serialize` of their options.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Guards of a `forward` that a device traces: what would be lost is refused, and what libraries ask torch is answered.
+"""Guard a `forward` that a device traces: refuse what would be lost, and answer what libraries ask torch.
 
-Torch knows nothing of a device that traces. Libraries ask it whether a graph is made before they look at values, and
+`LossInForward` traces under these guards. Libraries ask torch whether a graph is made before they look at values, and
 torch before 2.5 or so refuses `torch.autocast` for a device that it does not know. A device differentiates the
-operators that it has traced by rules of its own. It calls no Python on the way, and says nothing of it.
+operators that it has traced by rules of its own: it calls no Python on the way, and reports nothing.
 """
 
 from __future__ import annotations
@@ -169,17 +169,17 @@ class _AutogradGuard(SelectiveMode):
         self, func: Callable[..., Any], types: Sequence[type], args: Args = (), kwargs: Optional[Kwargs] = None
     ) -> Any:
         kwargs = kwargs or {}
-        if func in self._refused and _list_device_tensors(args, kwargs):
-            if func not in _HOOKS or torch.is_grad_enabled() or not self._was_on:
-                name = getattr(func, "__qualname__", str(func)).replace("_TensorBase", "TensorBase")
-                name = name.replace("TensorBase.", "Tensor.")
-                error = CaptureError.at_caller(
-                    "C007",
-                    message=f"`{name}` is called inside `forward`",
-                    label="the device differentiates the final loss itself, once, after `forward`",
-                    help=advise_on_autograd(name),
-                )
-                refuse(error)
+        is_lost = func not in _HOOKS or torch.is_grad_enabled() or not self._was_on
+        if is_lost and func in self._refused and _list_device_tensors(args, kwargs):
+            name = getattr(func, "__qualname__", str(func)).replace("_TensorBase", "TensorBase")
+            name = name.replace("TensorBase.", "Tensor.")
+            error = CaptureError.at_caller(
+                "C007",
+                message=f"`{name}` is called inside `forward`",
+                label="the device differentiates the final loss itself, once, after `forward`",
+                help=advise_on_autograd(name),
+            )
+            refuse(error)
         return func(*args, **kwargs)
 
 

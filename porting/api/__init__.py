@@ -1,4 +1,7 @@
-"""`to_ipu(model, loss)` and the `PortedModel` that it returns."""
+"""Define `to_ipu(model, loss)` and the `PortedModel` that it returns.
+
+Programs import these names from `porting`.
+"""
 
 from __future__ import annotations
 

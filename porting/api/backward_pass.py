@@ -1,6 +1,7 @@
-"""`BackwardPass`: the executable that computes gradients for a loop on the host, and its own copy of the weights.
+"""Compute gradients for a loop on the host, by an executable with its own copy of the weights.
 
-It trains a copy of the model on a loss whose gradients are those of the model's outputs, with a learning rate of 0.
+`HostLoopModel` uses it. The executable trains a copy of the model with a learning rate of 0, on a loss whose gradients
+are those of the model's outputs.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from torch import nn
 from ..adapters.cumulative_counts import let_device_count
 from ..host_tensors import are_same_bytes, host_tensors
 from ..model_copies import copy_model
-from ..options import PortOptions
 from ..structure import flatten_tensors, rebuild
 from .gradients import read_gradients
 from .optimizer import PortOptimizer
@@ -40,11 +40,6 @@ class HostCall:
     state: Mapping[str, torch.Tensor] = field(default_factory=dict)  # what the call writes to, as it was before
 
 
-def _choose_backward_options(options: PortOptions) -> PortOptions:
-    # both passes run as they begin: the backward pass of another engine would round otherwise than this forward pass
-    return options.replace(keep_gradients=True, frozen="allow", engine=options.engine or "ready")
-
-
 def name_pass(name: str, port: Port) -> str:
     """Return what reports call the executable of a pass in the model's mode."""
     return name if port.model.training else f"{name} in eval mode"
@@ -61,15 +56,12 @@ class BackwardPass:
         # Plain views: to look at the tensors themselves would fetch them from the device once they are an executor's.
         self._views = [(host.name, host.tensor.detach()) for host in host_tensors(surrogate.model)]
         trained = [parameter for parameter in surrogate.parameters() if parameter.requires_grad]
-        self._port, findings, self._optimizer = make_parts(
-            surrogate,
-            None,
-            optimizer=torch.optim.SGD(trained, lr=0.0),
-            options=_choose_backward_options(port.options),
-        )
-        name = name_pass("backward", port)
+        # both passes run as they begin: with another engine the backward pass would round otherwise than `forward`
+        options = port.options.replace(keep_gradients=True, frozen="allow", engine=port.options.engine or "ready")
+        optimizer = torch.optim.SGD(trained, lr=0.0)
+        self._port, findings, self._optimizer = make_parts(surrogate, None, optimizer=optimizer, options=options)
         self.runner = Runner(
-            name,
+            name_pass("backward", port),
             self._port,
             findings,
             optimizer=self._optimizer,

@@ -1,4 +1,7 @@
-"""Batches of a port: their loader, the checks of the first one, and how later ones differ from it."""
+"""Make the loader of a port, check the first batch, and tell how later batches differ from it.
+
+Ported models, runners and preflights use it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Tell what a call shows: losses and outputs that are no numbers, and a compilation that took long; runners call it."""
+"""Warn of losses and outputs that are not finite, and of a compilation that took long.
+
+Runners and ported models call it behind a device call.
+"""
 
 from __future__ import annotations
 

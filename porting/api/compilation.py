@@ -1,4 +1,7 @@
-"""An executor of a port is made and compiled: lazy modules, options, stages, and whether the step fits into an IPU."""
+"""Make and compile an executor of a port, and check that its step runs where it should and fits into an IPU.
+
+Runners use it.
+"""
 
 from __future__ import annotations
 

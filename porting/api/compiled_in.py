@@ -1,4 +1,4 @@
-"""`CompiledIn`: all that a compiled step has read or assumed of the host, which each later call compares.
+"""Compare in each later call all that a compiled step has read or assumed of the host.
 
 A step is traced once and goes on as it was then. What its `forward` read of Python (attributes, globals, settings), and
 what the model is made of (modules, parameters, modes, hooks), may change on the host afterwards: runners ask here.

@@ -1,23 +1,14 @@
-"""`to_ipu`: a PyTorch model and its loss become a model that trains on an IPU."""
+"""Turn a PyTorch model and its loss into a model that trains on an IPU: `to_ipu`.
+
+Every program that ports a model calls it.
+"""
 
 from __future__ import annotations
 
 import functools
 import importlib
 from types import ModuleType
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Callable,
-    Dict,
-    Literal,
-    Mapping,
-    Optional,
-    Sequence,
-    Tuple,
-    Union,
-    overload,
-)
+from typing import TYPE_CHECKING, Any, Callable, Dict, Literal, Mapping, Optional, Sequence, Tuple, Union, overload
 
 import torch
 from torch import nn
@@ -144,9 +135,8 @@ def to_ipu(
     ported: Union[PortedModel, HostLoopModel]
     if loop == "host":
         host_loop = importlib.import_module("porting.api.host_loop")  # few programs keep their loop
-        host_loop.check_host_loop(
-            options, {"loss": loss, "optimizer": optimizer, "max_grad_norm": max_grad_norm, **settings}
-        )
+        given = {"loss": loss, "optimizer": optimizer, "max_grad_norm": max_grad_norm, **settings}
+        host_loop.check_host_loop(options, given)
         make_parts = functools.partial(_make_parts, device=device)
         port, findings, _optimizer = make_parts(model, None, options=options)
         ported = host_loop.HostLoopModel(port, findings, make_parts)
@@ -178,9 +168,7 @@ def _plan_pipeline(
     planner = importlib.import_module("porting.planning.planner")
     plain = options.replace(pipeline=None)
     plan = planner.plan(model, loss, example, optimizer, plain, **settings)
-    if not plan.stages:
-        return plain
-    return plain.replace(stages=plan.stages)
+    return plain.replace(stages=plan.stages) if plan.stages else plain
 
 
 def _choose_look_at_outputs(backend: Backend) -> Optional[Callable[[Any], None]]:
@@ -239,11 +227,8 @@ def _make_parts(
             log_finding(finding, once=True)
         else:
             notify(finding)
-    return (
-        port,
-        PortFindings(said, allowed=options.allow, renewal=getattr(model, "_porting_renewal", "")),
-        port_optimizer,
-    )
+    kept = PortFindings(said, allowed=options.allow, renewal=getattr(model, "_porting_renewal", ""))
+    return port, kept, port_optimizer
 
 
 def _check_arguments(model: object, options: object, loop: str) -> None:

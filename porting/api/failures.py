@@ -1,4 +1,7 @@
-"""Explain a failed call: the backend's complaint in the toolkit's words, with the line and the remedy."""
+"""Explain a failed call in the toolkit's words, with the line and the remedy.
+
+Runners hand over what a backend raises.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Find what Python decides in `forward`, since it is compiled in, by a second capture; C020 for what changes later."""
+"""Find by a second capture what Python decides in `forward`, and word the finding C020 for what changes later.
+
+Runners and preflights use it.
+"""
 
 from __future__ import annotations
 
@@ -96,7 +99,7 @@ def _run_again(
     Where it does the same as in the capture that is all; else another capture tells what is different.
     """
     second_run = importlib.import_module("porting.capture.second_run")
-    find_frozen_values = importlib.import_module("porting.capture.frozen_values").find_frozen_values
+    list_frozen_values = importlib.import_module("porting.capture.frozen_values").list_frozen_values
     first_run, difference = compiled.first_run, None
     if first_run is not None:
         with second_run.without_trace(modules) as changes:
@@ -110,7 +113,7 @@ def _run_again(
     failure: Optional[Exception] = None
     with second_run.without_trace(modules) as changes:
         try:
-            found = find_frozen_values(compiled.graph, compiled.capture_again())
+            found = list_frozen_values(compiled.graph, compiled.capture_again())
         except Exception as error:  # said by the caller: `forward` ran well once, so it depends on that run
             failure = error
     if not (found or failure or difference is None):

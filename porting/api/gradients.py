@@ -1,4 +1,7 @@
-"""Gradients of a port: brought to the host when asked for, and Python code that wants them there."""
+"""Bring the gradients of a port to the host when asked for, and tell Python code that misses them there.
+
+Ported models, runners and host loops use it.
+"""
 
 from __future__ import annotations
 
@@ -76,10 +79,7 @@ def read_gradients(
             help=f"use a number from 0 to {count - 1}, or from the end one from -{count} to -1",
         )
     if not options.keep_gradients:
-        raise DeviceError.at_caller(
-            "D009",
-            help="port the model with `PortOptions(keep_gradients=True)`",
-        )
+        raise DeviceError.at_caller("D009", help="port the model with `PortOptions(keep_gradients=True)`")
     if executor is None:
         raise DeviceError.at_caller("D009", message="there are no gradients before the first training call")
     size = options.accumulation * options.replicas

@@ -1,10 +1,11 @@
-"""`HostLoopModel`: forward and backward on the device, for a loop that keeps loss and optimizer on the host.
+"""Run forward and backward on the device for a loop that keeps loss and optimizer on the host.
 
-A device with PopTorch's API has no backward pass by itself: it runs whole steps. So there are two executables. The one
-of `forward` is an inference in the modes that the model has. That of the backward pass trains on the surrogate loss
-`sum(output x cotangent)`, whose gradients are those of the output, with a learning rate of 0, and hands the gradients
-over. It computes `forward` once more, on weights of its own, which are sent to it before it runs: an executor brings
-weights back to the host that it calls trained, and nothing is trained here.
+`to_ipu(model, loop="host")` returns a `HostLoopModel`. A device with PopTorch's API runs whole steps and has no
+backward pass by itself, so there are two executables. The one of `forward` is an inference in the modes that the model
+has. That of the backward pass trains on the surrogate loss `sum(output x cotangent)`, whose gradients are those of the
+output, with a learning rate of 0, and hands the gradients over. It computes `forward` once more, on weights of its own,
+which are sent to it before it runs: an executor brings weights back to the host that it calls trained, and nothing is
+trained here.
 """
 
 from __future__ import annotations
@@ -197,16 +198,13 @@ class _Pair:
     def compute(self, call: HostCall) -> List[torch.Tensor]:
         """Run `forward` on the device; return the tensors among its results."""
         with counted_on_device(self._port.model):
-            return self._run_forward(call)
-
-    def _run_forward(self, call: HostCall) -> List[torch.Tensor]:
-        if not self.forward.has_executable():
-            self.forward.compile(call.args, call.kwargs, waits=False)
-        if self._is_random():
-            self._say_it_is_random()
-            call.random_state = self._read_random_state()
-        call.state = {host.name: host.tensor.detach().clone() for host in self.forward.written_state}
-        call.returned = self.forward.run(call.args, call.kwargs)
+            if not self.forward.has_executable():
+                self.forward.compile(call.args, call.kwargs, waits=False)
+            if self._is_random():
+                self._say_it_is_random()
+                call.random_state = self._read_random_state()
+            call.state = {host.name: host.tensor.detach().clone() for host in self.forward.written_state}
+            call.returned = self.forward.run(call.args, call.kwargs)
         if call.random_state is not None and self._draws_from_host:
             torch.set_rng_state(torch.tensor(self.forward.executor.rng_state[1:]).view(torch.uint8))
         outputs = flatten_tensors(call.returned)

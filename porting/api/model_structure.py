@@ -1,6 +1,6 @@
-"""`ModelStructure`: what a compiled step assumes of its model: modules, parameters, modes, hooks; and what has changed.
+"""Compare the modules, parameters, modes and hooks of a model with those that its step was compiled for.
 
-`CompiledIn` asks it share by share, in every call.
+`CompiledIn` asks share by share, in every call.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""`FixedModule`: the face of the user's model that refuses to be moved, cast, copied or wrapped."""
+"""Refuse to move, cast, copy or wrap a model that is on its device.
+
+Ported models and host loops are each a `FixedModule`.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,7 @@ from ..options import PortOptions
 from ..support.lost_interrupts import pass_on_interrupts
 from .port import Port
 
-__all__ = [
-    "FixedModule",
-    "make_wrapper_error",
-    "refuse_assignment",
-]
+__all__ = ["FixedModule", "make_wrapper_error", "refuse_assignment"]
 
 _Self = TypeVar("_Self", bound="FixedModule")
 

@@ -1,4 +1,7 @@
-"""`find_nan` and `debug_nan`: where a call of a port stops being finite, named by module, operator, line and pass."""
+"""Find where a call of a port stops being finite: module, operator, line and pass.
+
+`ported.find_nan` and `PortOptions(debug_nan=True)` use it.
+"""
 
 from __future__ import annotations
 
@@ -184,22 +187,16 @@ def _find_symptom(port: Port, executor: Executor, kept: KeptCall, result: object
     """Name what is not finite behind a call; None if all is."""
     if not trains:
         outputs = flatten_tensors(result)
-        return next(
-            (f"output {index}" for index, output in enumerate(outputs) if nan_search.is_not_finite(output)), None
-        )
+        faulty = (f"output {index}" for index, each in enumerate(outputs) if nan_search.is_not_finite(each))
+        return next(faulty, None)
     if nan_search.is_not_finite(port.wrapped.loss_of(result)):
         return "the loss"
     if kept.rehearsal is None:
         return None  # a look at the weights would bring them all from the IPU, and the next call's loss shows it
     before = dict(_name_tensors(kept.rehearsal.state))
     after = _name_tensors(port.backend.compiled_step(executor).state)
-    return next(
-        (name for name, value in after if nan_search.is_not_finite(value) and _was_finite(before.get(name))), None
-    )
-
-
-def _was_finite(tensor: Optional[torch.Tensor]) -> bool:
-    return tensor is None or not nan_search.is_not_finite(tensor)
+    faulty = (name for name, value in after if nan_search.is_not_finite(value))
+    return next((name for name in faulty if name not in before or not nan_search.is_not_finite(before[name])), None)
 
 
 def _name_tensors(state: DeviceState) -> Iterator[Tuple[str, torch.Tensor]]:

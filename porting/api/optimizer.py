@@ -1,4 +1,7 @@
-"""The optimizer of a port: the user's on the host and the device's, which follow each other."""
+"""Keep the user's optimizer on the host and the device's one up to date with each other.
+
+Ported models, runners and checkpoints use a `PortOptimizer`.
+"""
 
 from __future__ import annotations
 
@@ -105,7 +108,7 @@ class PortOptimizer:
         self._look_at_hooks()
         # What is loaded overrides the settings of today, so a state is left without those that have changed since it
         # was kept. The device warns of each that a state lacks: they are left in as long as they are right.
-        if self._settings_of_state is not None and _has_changed(self._users, self._settings_of_state):
+        if self._settings_of_state is not None and _has_changed(self.require_users(), self._settings_of_state):
             self.set_device_state(self.device.state_dict()["ipu_state"])
         self._uploaded_settings = _copy_settings(self.match_before_compilation())
         if self.given is not None:
@@ -182,11 +185,7 @@ class PortOptimizer:
         self._settings_of_state = None
         if state.get("ipu_state") is not None:
             self.device.set_state_dict({name: state[name] for name in ("ipu_state", "ipu_param")})
-            self._settings_of_state = _copy_settings(self._users)
-
-    @property
-    def _users(self) -> Any:
-        return self.device if self.given is None else self.given
+            self._settings_of_state = _copy_settings(self.require_users())
 
     # -- what the user does with the optimizer on the host -------------------------------------------------------------
 
@@ -246,14 +245,8 @@ def stop_watching(optimizer: Optional[torch.optim.Optimizer]) -> None:
 
 def say_host_step_is_needless(fault: str, *, help: str = _LEFT_OVER) -> None:
     """Warn (O007) of a part of a plain training loop that is left over."""
-    notify(
-        Finding(
-            "O007",
-            message=f"{fault}: the device made the step inside the call",
-            place=caller_place(),
-            help=help,
-        )
-    )
+    message = f"{fault}: the device made the step inside the call"
+    notify(Finding("O007", message=message, place=caller_place(), help=help))
 
 
 def refuse_backward(*_args: object, **_kwargs: object) -> None:

@@ -1,8 +1,12 @@
-"""`Port`: what a ported model is made of, and the modules in it; `PortFindings`: what the port has to say."""
+"""Hold what a ported model is made of (`Port`), and what was found out about it (`PortFindings`).
+
+All modules of this package work on them.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from torch import nn
@@ -47,19 +51,9 @@ class Port:
         cls, model: nn.Module, wrapped: LossInForward, *, backend: Backend, options: PortOptions, **given: Any
     ) -> Port:
         """Make a port with the backend's options; OptionError P001 or P004 for what they cannot say."""
-        made = [
-            to_poptorch(options, backend.module, popdist=backend.popdist, training=training)
-            for training in (True, False)
-        ]
-        return cls(
-            model,
-            wrapped,
-            backend=backend,
-            options=options,
-            training_options=made[0],
-            inference_options=made[1],
-            **given,
-        )
+        make = partial(to_poptorch, options, backend.module, popdist=backend.popdist)
+        made = {"training_options": make(training=True), "inference_options": make(training=False)}
+        return cls(model, wrapped, backend=backend, options=options, **made, **given)
 
 
 class PortFindings:
@@ -88,14 +82,10 @@ class PortFindings:
 
     def say_it_is_compiled_in(self, what: str) -> None:
         """Warn (D005) of a change that the executable does not follow, each time that it is made."""
-        finding = Finding(
-            "D005",
-            message=f"{what}, which goes on as before",
-            place=caller_place(),
-            help=f"to compile the step as the model is then: {self.renewal}"
-            if self.renewal
-            else "call `ported.destroy()`: the next call compiles the step as the model is then",
-        )
+        remedy = "call `ported.destroy()`: the next call compiles the step as the model is then"
+        if self.renewal:
+            remedy = f"to compile the step as the model is then: {self.renewal}"
+        finding = Finding("D005", message=f"{what}, which goes on as before", place=caller_place(), help=remedy)
         if finding not in self.all:
             self.all += (finding,)
         notify(finding)

@@ -1,4 +1,7 @@
-"""`PortedModel`: the user's model on its device, with the loss inside and the optimizer's step in every call."""
+"""Define `PortedModel`, the user's model on its device, with the loss inside and a step of the optimizer in every call.
+
+`to_ipu` makes it, and programs train with it.
+"""
 
 from __future__ import annotations
 
@@ -267,11 +270,8 @@ class PortedModel(FixedModule):
 
         A module around this one asks with the arguments of torch's `state_dict`, and gets what torch gives it.
         """
-        return (
-            self._port.model.state_dict(*args, **kwargs)
-            if args or kwargs
-            else adapters.plain_state_dict(self._port.model)
-        )
+        model = self._port.model
+        return model.state_dict(*args, **kwargs) if args or kwargs else adapters.plain_state_dict(model)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
         """Load weights (a state dictionary, or a checkpoint's path) into the model and onto the device.

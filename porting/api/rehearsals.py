@@ -1,4 +1,7 @@
-"""Calls that are looked at without running them: on a copy of the simulator's device, and the way back to it."""
+"""Rehearse a call on a copy of the simulator's device, and bring the device back to what it was before a call.
+
+The search for NaN and timelines of calls use it.
+"""
 
 from __future__ import annotations
 

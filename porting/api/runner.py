@@ -1,4 +1,7 @@
-"""`Runner`: one executor of a ported model, and its time on the device."""
+"""Run one executor of a ported model: compile it, give it the device, time its calls and explain its failures.
+
+Ported models and host loops call runners.
+"""
 
 from __future__ import annotations
 
@@ -274,7 +277,10 @@ class Runner:
             executor.copyWeightsToHostIfNeeded()
         if not self.trains:
             if self.written_state:
-                self._fetch_state()
+                # what a call writes that trains nothing, as BatchNorm does in train mode
+                executor.copyWeightsToHost()
+                record.bytes_to_host += self._weight_bytes
+                self._host_writes.note_agreement()
             note_outputs(result, record, self._findings)
         if self._findings.deferred:
             # the executor has changed its engine, or found out why it does not
@@ -340,12 +346,6 @@ class Runner:
         """Fetch what was trained, if this runner trains."""
         if self.trains and self.executor is not None:
             self.executor.copyWeightsToHost()
-
-    def _fetch_state(self) -> None:
-        """Fetch what a call has written that trains nothing, as BatchNorm does in train mode."""
-        self.executor.copyWeightsToHost()
-        self.record.bytes_to_host += self._weight_bytes
-        self._host_writes.note_agreement()
 
     def send_weights(self) -> None:
         """Send the host's weights to the executor that holds the device; the others get them on their turn."""

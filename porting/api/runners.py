@@ -1,4 +1,7 @@
-"""The executors of one ported model, and `PortedInference`, which users call for inference."""
+"""Keep the executors of one ported model, and define `PortedInference`, which users call for inference.
+
+`PortedModel` uses them for training, evaluation and inference.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`CompiledShapes`: what is compiled for batches of several shapes."""
+"""Keep what is compiled for batches of several shapes, and drop the least recently used.
+
+Ported models and host loops use it, for `PortOptions(max_executables=N)`.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,12 @@
-"""All that a training consists of, saved and loaded: with it the losses that follow are the same bit for bit."""
+"""Save and load all that a training consists of; the losses that follow are the same bit for bit.
+
+`ported.save` and `ported.load` use it.
+"""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Mapping, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Union
 
 import torch
 
@@ -20,7 +23,7 @@ if TYPE_CHECKING:
     from ..adapters import Checkpoint
     from ..adapters.checkpoints import Path
 
-__all__ = ["load_training", "save_training", "say_it_is_not_exact"]
+__all__ = ["load_training", "save_training"]
 
 # odd and without a pattern, as the simulator's own distance between the streams of its processes
 _INSTANCE_DISTANCE = 0x9E3779B97F4A7C15
@@ -112,22 +115,11 @@ def load_training(
         saved_by = training["instance"]
         runners.set_random_states({name: _move_stream(words, saved_by) for name, words in streams.items()})
         missing = adapters.set_streams(training["streams"], loader)
-        say_it_is_not_exact(f"`{name}` is not in both, the checkpoint and the loader" for name in missing)
+        if missing:
+            notes = tuple(f"`{name}` is not in both, the checkpoint and the loader" for name in missing)
+            remedy = "make loader, dataset and options as they were when the checkpoint was written"
+            notify(Finding("K004", place=caller_place(), notes=notes, help=remedy))
     return checkpoint
-
-
-def say_it_is_not_exact(reasons: Iterable[str]) -> None:
-    """Warn (K004) of what keeps the losses from being the same, if there is anything."""
-    notes = tuple(reasons)
-    if notes:
-        notify(
-            Finding(
-                "K004",
-                place=caller_place(),
-                notes=notes,
-                help="make loader, dataset and options as they were when the checkpoint was written",
-            )
-        )
 
 
 def _read_own_state(port: Port, optimizer: PortOptimizer, state: Mapping[str, Any]) -> Dict[str, torch.Tensor]:

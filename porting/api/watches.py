@@ -1,4 +1,7 @@
-"""Watch which attributes of modules a capture reads; what is compiled in is compared with them later."""
+"""Watch which attributes of modules a capture reads, since what is read is compiled in.
+
+`CompiledIn` compares them in later calls.
+"""
 
 from __future__ import annotations
 

@@ -9,15 +9,7 @@ import math
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence
 
 from porting.bench.pages import SIDES, tell_start_up, write_failures, write_layout_copies, write_share
-from porting.bench.tables import (
-    Plain,
-    Row,
-    Table,
-    name_case,
-    name_cases,
-    write_interval,
-    write_seconds,
-)
+from porting.bench.tables import Plain, Row, Table, name_case, name_cases, write_interval, write_seconds
 from porting.diagnostics import align_columns
 from porting.executables.settings import format_bytes
 

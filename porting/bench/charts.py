@@ -1,4 +1,7 @@
-"""This module draws every chart of results: as SVG for pages, and as PNG for files."""
+"""This module draws every chart of results: as SVG for pages, and as PNG for files.
+
+`html_page` takes the former, and `porting bench --png` writes the latter.
+"""
 
 from __future__ import annotations
 

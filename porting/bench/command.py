@@ -99,6 +99,7 @@ def _parse_ways(text: str) -> Tuple[str, ...]:
 
 _DEFAULTS, _QUICK = BenchSettings(), BenchSettings().quick()
 _COUNT: Mapping[str, Any] = {"type": count, "metavar": "N"}
+_SWITCH: Mapping[str, Any] = {"action": "store_true", "default": None}
 _SECONDS: Mapping[str, Any] = {"type": positive, "metavar": "S"}
 _WAYS = ", ".join(EAGER_WAYS)
 _FILE: Mapping[str, Any] = {"type": Path, "metavar": "FILE"}
@@ -132,21 +133,9 @@ _OPTIONS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
         "quick": {"action": "store_true", "help": f"{_QUICK.rounds} short rounds, and the steady state alone"},
         "start-up": {**_COUNT, "dest": "start_up_runs", "help": "time N fresh processes of each side as well"},
         "cold-starts": {**_COUNT, "help": "and N of the port without an executable on disk"},
-        "limits": {
-            "action": "store_true",
-            "default": None,
-            "help": "set steps against what this machine attains with --quick, too",
-        },
-        "growth": {
-            "action": "store_true",
-            "default": None,
-            "help": "measure what calls take beyond operators, and how that grows in a --matrix",
-        },
-        "curve": {
-            "action": "store_true",
-            "default": None,
-            "help": "time fresh processes of each side to 1, 2, 5, ... steps as well",
-        },
+        "limits": {**_SWITCH, "help": "set steps against what this machine attains with --quick, too"},
+        "growth": {**_SWITCH, "help": "measure what calls take beyond operators, and how that grows in a --matrix"},
+        "curve": {**_SWITCH, "help": "time fresh processes of each side to 1, 2, 5, ... steps as well"},
         "curve-runs": {**_COUNT, "help": f"processes of each side of a curve (default: {_DEFAULTS.curve_runs})"},
         "curve-seconds": {
             **_SECONDS,

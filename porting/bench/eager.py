@@ -9,7 +9,6 @@ import contextlib
 import copy
 import importlib
 import inspect
-from types import SimpleNamespace
 from typing import Any, Callable, ContextManager, List, Optional, Tuple
 
 import torch
@@ -162,7 +161,6 @@ def _choose_loss(
         return lambda micro: loss(model(*micro.args[:-1]), micro.args[-1])
     # models that return their loss, several losses, and named arguments: label and loss are found as the port does;
     # loaded on use, because the usual model and loss need torch alone
-    adapters = importlib.import_module("porting.adapters")
-    plain = SimpleNamespace(identity_loss=lambda loss, reduction: loss, isRunningOnIpu=lambda: False)
-    wrapped = adapters.LossInForward(model, loss, backend=plain, **workload.loss_settings)
+    adapter = importlib.import_module("porting.adapters.loss")
+    wrapped = adapter.LossInForward(model, loss, backend=adapter.NO_BACKEND, **workload.loss_settings)
     return lambda micro: wrapped.loss_of(wrapped(*micro.args, **micro.kwargs))

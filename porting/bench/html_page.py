@@ -5,6 +5,7 @@ jinja2 fills the template `page.html.jinja` with the tables that are printed as 
 
 from __future__ import annotations
 
+from html import escape
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Dict, Iterator, Optional, Sequence, Tuple
@@ -14,12 +15,13 @@ from porting.bench.charts import draw_curve, draw_growth, draw_speed_ups, requir
 from porting.bench.curve import list_curves, make_curve_table
 from porting.bench.growth import list_growths, make_growth_table
 from porting.bench.pages import iter_facts, list_candidate_rows, list_step_rows, write_headline
+from porting.bench.report import BenchReport
 from porting.bench.tables import Plain, Table, name_case, name_cases
 from porting.diagnostics import require_extra
 from porting.executables.settings import format_bytes
-from porting.support.html_pages import write_page
+from porting.support.html_pages import write_page, write_table
 
-__all__ = ["require_page_makers", "write_html"]
+__all__ = ["require_page_makers", "write_html", "write_result_page"]
 
 _TEMPLATE = Path(__file__).with_name("page.html.jinja")
 # its table is wide; what stands below one is prose, which a telephone breaks into lines
@@ -61,6 +63,18 @@ def write_html(results: Plain, *, comparison: Optional[Table] = None) -> str:
         details=map(_describe_case, cases),
     )
     return write_page(f"porting bench, {results['created']}", [body], style=_STYLE)
+
+
+def write_result_page(report: BenchReport) -> str:
+    """Write the page of one workload: its times, its facts, and the engines that were candidates."""
+    result = report.to_dict()
+    body = [
+        f"<p>{escape(write_headline(result))}</p>",
+        *write_table(list_step_rows(result)),
+        *write_table(list(iter_facts(result)), kind="facts"),
+        *(write_table(list_candidate_rows(result)) if result["candidates"] else []),
+    ]
+    return write_page(f"porting bench, {report.name}", body, style=_STYLE)
 
 
 _CURVE = (

@@ -11,14 +11,14 @@ import os
 import re
 import sys
 import tempfile
-import time
 from dataclasses import dataclass, field
 from typing import Any, Callable, Collection, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 import torch
 
-__all__ = ["Copies", "LayoutCopies", "SideCopies", "count_layout_copies", "read_reorders"]
+from porting.bench.turns import time_calls
 
+__all__ = ["Copies", "LayoutCopies", "SideCopies", "count_layout_copies", "read_reorders"]
 
 _NUM_TIMED_CALLS = 3
 
@@ -67,7 +67,7 @@ def count_layout_copies(
     >>> copies.number, copies.operators.bytes
     (1.0, 768.0)
     """
-    call_seconds = min(_time_call(call) for _call in range(_NUM_TIMED_CALLS))
+    call_seconds = min(time_calls(call, _NUM_TIMED_CALLS).call_seconds)
     reorders = read_reorders(_note_primitives(call))
     weights = [copies for shape, copies in reorders if shape in weight_shapes]
     others = [copies for shape, copies in reorders if shape not in weight_shapes]
@@ -80,12 +80,6 @@ def count_layout_copies(
         number=(len(operators) + len(weights) + len(others)) / steps,
         share=seconds / call_seconds,
     )
-
-
-def _time_call(call: Callable[[], Any]) -> float:
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
 
 
 def _add_up(copies: Sequence[Copies], steps: int) -> Copies:

@@ -64,11 +64,7 @@ class Case:
 
 
 def run_case(
-    case: Case,
-    *,
-    cache_dir: Optional[str],
-    timeout: Optional[float],
-    progress: Progress = lambda _text, _share: None,
+    case: Case, *, cache_dir: Optional[str], timeout: Optional[float], progress: Progress = lambda _text, _share: None
 ) -> Dict[str, Any]:
     """Measure a case in a child process and return its record, even if the process fails or dies.
 

@@ -23,6 +23,7 @@ from porting.bench.parity import Parity
 from porting.bench.ported import CompileCost, DeviceProof
 from porting.bench.tables import lay_out_tables
 from porting.bench.turns import Ratios, Spread
+from porting.support.late_pages import show_as_page
 
 __all__ = ["BenchReport", "Machine", "Record", "ResultContent", "Schema", "Side", "Status", "find_break_even_steps"]
 
@@ -91,6 +92,8 @@ class BenchReport:
         plain = self.to_dict()
         curve = ["", *lay_out_tables([make_curve_table(plain["curve"])])] if self.curve.steps else []
         return "\n".join([*lay_out_result(plain), *curve])
+
+    _repr_html_ = show_as_page("porting.bench.html_page:write_result_page")
 
 
 def find_break_even_steps(compile_seconds: float, *, eager_seconds: float, ported_seconds: float) -> Optional[int]:

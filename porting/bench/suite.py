@@ -225,14 +225,7 @@ GROWTH: Mapping[str, SuiteEntry] = MappingProxyType(
 """How capture, the first call, and what a call takes beyond its operators grow with the step."""
 
 GROUPS: Mapping[str, Mapping[str, SuiteEntry]] = MappingProxyType(
-    {
-        "suite": SUITE,
-        "public": PUBLIC,
-        "overhead": OVERHEAD,
-        "start_up": START_UP,
-        "orders": ORDERS,
-        "growth": GROWTH,
-    }
+    {"suite": SUITE, "public": PUBLIC, "overhead": OVERHEAD, "start_up": START_UP, "orders": ORDERS, "growth": GROWTH}
 )
 """Workloads that are measured together."""
 

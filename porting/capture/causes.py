@@ -12,7 +12,7 @@ from ..diagnostics.places import is_user_file
 from ..host_tensors import read_registry
 from ..torch_insides.modules import NORMS_WITH_STATE
 
-__all__ = ["PADDED_FORM", "find_layer_with", "find_remedies"]
+__all__ = ["PADDED_FORM", "find_layer_with", "list_remedies"]
 
 PADDED_FORM = "give the layer the padded batch, and blank out what it returns for the padding"
 """What takes the place of packed sequences."""
@@ -21,10 +21,10 @@ PADDED_FORM = "give the layer the padded batch, and blank out what it returns fo
 _OF_THE_HOST = ("C001", "C004")
 
 
-def find_remedies(code: str, frame: Optional[FrameType], usual: Sequence[str]) -> List[str]:
+def list_remedies(code: str, frame: Optional[FrameType], usual: Sequence[str]) -> List[str]:
     """Return the remedies for a refusal of `code` by an operator that `frame` calls; `usual` are those of the code."""
     packs = False
-    for caller in _list_callers(frame) if code in _OF_THE_HOST else ():
+    for caller in _iter_callers(frame) if code in _OF_THE_HOST else ():
         norm = caller.f_locals.get("self")
         if isinstance(norm, NORMS_WITH_STATE) and norm.momentum is None:
             kind = type(norm).__name__
@@ -36,7 +36,7 @@ def find_remedies(code: str, frame: Optional[FrameType], usual: Sequence[str]) -
 
 def find_layer_with(tensor: torch.Tensor, frame: Optional[FrameType]) -> Optional[str]:
     """Return the class of the module that runs in `frame` with `tensor` as its own parameter or buffer, if one does."""
-    for caller in _list_callers(frame):
+    for caller in _iter_callers(frame):
         layer = caller.f_locals.get("self")
         if isinstance(layer, nn.Module):
             held = [each for name in ("_parameters", "_buffers") for each in read_registry(layer, name).values()]
@@ -45,7 +45,7 @@ def find_layer_with(tensor: torch.Tensor, frame: Optional[FrameType]) -> Optiona
     return None
 
 
-def _list_callers(frame: Optional[FrameType]) -> Iterator[FrameType]:
+def _iter_callers(frame: Optional[FrameType]) -> Iterator[FrameType]:
     while frame is not None:
         yield frame
         frame = frame.f_back

@@ -51,11 +51,11 @@ def write_dynamic(tensor: DeviceTensor, index: object, value: Union[torch.Tensor
     if any(is_mask(part) for part in _split_parts(index)):
         target, places = _find_places_beside_masks(tensor, index)
     else:
-        places = [*_find_places(tensor, index)]
+        places = [*_list_places(tensor, index)]
     aten.index_put_.default(target, places, value.to(tensor.dtype))
 
 
-def _find_places(tensor: DeviceTensor, index: object) -> List[torch.Tensor]:
+def _list_places(tensor: DeviceTensor, index: object) -> List[torch.Tensor]:
     """Return the positions of `tensor[index]`, for each dimension of `tensor` in the shape of what `index` reads."""
     places = []
     for dimension, size in enumerate(tensor.shape):
@@ -68,7 +68,7 @@ def _find_places(tensor: DeviceTensor, index: object) -> List[torch.Tensor]:
 
 def _find_places_beside_masks(tensor: DeviceTensor, index: object) -> Tuple[torch.Tensor, List[Optional[torch.Tensor]]]:
     """Return the view that the known parts of `index` make, and the places in it that the others name."""
-    # how much a mask selects is not known, so that the positions cannot be read as `_find_places` does
+    # how much a mask selects is not known, so that the positions cannot be read as `_list_places` does
     static: List[Any] = []
     places: List[Optional[torch.Tensor]] = []
     for value, dimension, num_dimensions in _assign_dimensions(index, tensor.dim()):

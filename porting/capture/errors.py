@@ -16,7 +16,7 @@ import torch
 
 from ..diagnostics import CaptureError, Place, PortingError, advise_on_autograd, caller_place
 from ..diagnostics.places import is_user_file
-from .causes import PADDED_FORM, find_layer_with, find_remedies
+from .causes import PADDED_FORM, find_layer_with, list_remedies
 from .plain_values import dtype_name
 
 __all__ = [
@@ -241,7 +241,7 @@ class Refusal(Enum):
             place=place,
             label=texts.label.format(**facts),
             notes=[*(note.format(**facts) for note in texts.notes), *notes],
-            help=find_remedies(texts.code, sys._getframe(1), helps),
+            help=list_remedies(texts.code, sys._getframe(1), helps),
         )
 
 

@@ -13,7 +13,7 @@ from .operator_schema import list_leaves
 from .step_graph import StepGraph
 from .subgraphs import Body
 
-__all__ = ["FrozenValue", "are_same_tensors", "are_same_values", "find_frozen_values", "name_operator", "show_value"]
+__all__ = ["FrozenValue", "are_same_tensors", "are_same_values", "list_frozen_values", "name_operator", "show_value"]
 
 _PLAIN = (bool, int, float, complex, str, torch.dtype)
 
@@ -33,7 +33,7 @@ class FrozenValue:
     changes_operators: bool = False
 
 
-def find_frozen_values(first: StepGraph, second: StepGraph) -> List[FrozenValue]:
+def list_frozen_values(first: StepGraph, second: StepGraph) -> List[FrozenValue]:
     """List what is different about two captures of one step, in the order of the graph."""
     found = []
     constants = [node for node in first.placeholders if node.meta.get("kind") == "constant"]

@@ -131,7 +131,7 @@ def write_copies_of_constants(recorder: Recorder, state: Sequence[HostTensor]) -
     constants += [recorder.device_of(host.tensor).node for host in state if not is_variable(host.tensor)]
     # before all operators, so that each run of the graph begins with the constant as it is
     first = next((node for node in recorder.graph.nodes if node.op != "placeholder"), None)
-    written = recorder.facts.find_written_nodes() if constants else frozenset()
+    written = recorder.facts.collect_written_nodes() if constants else frozenset()
     for node in constants:
         if first is None or node not in written:
             continue

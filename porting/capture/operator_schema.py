@@ -93,7 +93,7 @@ def declared_written_arguments(operator: Target, args: Args, kwargs: Kwargs) -> 
     >>> declared_written_arguments(torch.ops.aten.copy_.default, ("x", "y"), {})
     ['x']
     """
-    return [value for _info, value in _list_written(operator, args, kwargs)]
+    return [value for _info, value in _iter_written(operator, args, kwargs)]
 
 
 def result_argument(operator: Target, index: int, args: Args, kwargs: Kwargs) -> Optional[Any]:
@@ -111,7 +111,7 @@ def result_argument(operator: Target, index: int, args: Args, kwargs: Kwargs) ->
     if alias is None or not alias.is_write:
         return None
     # a schema names the memory of an argument and of the result that it is with one letter, as in `Tensor(a!)`
-    written = _list_written(operator, args, kwargs)
+    written = _iter_written(operator, args, kwargs)
     return next((value for info, value in written if info.before_set == alias.before_set), None)
 
 
@@ -123,7 +123,7 @@ def _declared_writes(operator: Target) -> List[Tuple[int, str, Any]]:
     return [(i, name, info) for i, (info, name) in enumerate(arguments) if info is not None and info.is_write]
 
 
-def _list_written(operator: Target, args: Args, kwargs: Kwargs) -> Iterator[Tuple[Any, Any]]:
+def _iter_written(operator: Target, args: Args, kwargs: Kwargs) -> Iterator[Tuple[Any, Any]]:
     """Pair the aliases of the arguments that are written to with their values, as far as they are given."""
     for position, name, info in _declared_writes(operator):
         if position < len(args):
@@ -133,7 +133,7 @@ def _list_written(operator: Target, args: Args, kwargs: Kwargs) -> Iterator[Tupl
 
 
 @functools.lru_cache(maxsize=None)
-def _find_positions(operator: Target) -> Dict[str, int]:
+def _collect_positions(operator: Target) -> Dict[str, int]:
     return {argument.name: position for position, argument in enumerate(read_schema(operator).arguments)}
 
 
@@ -148,7 +148,7 @@ def change_arguments(
     """
     if not names:
         return args, kwargs
-    positions = _find_positions(operator)
+    positions = _collect_positions(operator)
     for name in names:
         position = positions.get(name, len(args))
         if position < len(args):

@@ -62,23 +62,23 @@ class ShapeMode(FakeTensorMode):
 
     def __init__(self) -> None:
         TorchDispatchMode.__init__(self)
-        # what making a tensor reads; all else is filled in by `_make_ready`
+        # what making a tensor reads; all else is filled in by `_finish_construction`
         self.in_kernel_invocation = False
         self.allow_meta = False
         self._allow_unsafe_data_ptr_access = True
         self._is_ready = False
 
     def __enter__(self) -> Any:
-        self._make_ready()
+        self._finish_construction()
         return super().__enter__()
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or self.__dict__.get("_is_ready", True):
             raise AttributeError(f"`{type(self).__name__}` has no attribute `{name}`")
-        self._make_ready()
+        self._finish_construction()
         return getattr(self, name)
 
-    def _make_ready(self) -> None:
+    def _finish_construction(self) -> None:
         if self._is_ready:
             return
         self._is_ready = True

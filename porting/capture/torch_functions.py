@@ -99,7 +99,7 @@ class DeviceFunctions(TorchFunctionMode):
             torch.Tensor.new_tensor: self._make_new_tensor,
             torch.Tensor.data.__get__: lambda tensor: tensor.detach(),  # type: ignore[attr-defined]
             torch.Tensor.__deepcopy__: lambda tensor, _memo: tensor.clone(),
-            torch.Tensor.__repr__: self._print_tensor,
+            torch.Tensor.__repr__: self._show_tensor,
             torch.Tensor.__format__: self._format_tensor,
             torch.Tensor.__getitem__: partial(_read_or_write, torch.Tensor.__getitem__, read_dynamic),
             torch.Tensor.__setitem__: partial(_read_or_write, torch.Tensor.__setitem__, write_dynamic),
@@ -221,7 +221,7 @@ class DeviceFunctions(TorchFunctionMode):
             dtype = torch.tensor([], device="cpu").type(name).dtype
         return tensor.to(dtype)
 
-    def _print_tensor(self, tensor: DeviceTensor, **_kwargs: object) -> str:
+    def _show_tensor(self, tensor: DeviceTensor, **_kwargs: object) -> str:
         recorder = self.recorder
         error = errors.Refusal.PRINT.error(shape=list(tensor.shape), kind=dtype_name(tensor.dtype))
         if recorder.is_active and recorder.prints == "error":
@@ -231,7 +231,7 @@ class DeviceFunctions(TorchFunctionMode):
         return tensor.describe()
 
     def _format_tensor(self, tensor: DeviceTensor, form: str) -> str:
-        text = self._print_tensor(tensor)
+        text = self._show_tensor(tensor)
         if tensor.dim() == 0 and form:
             refuse(errors.host_read_error("formatting a tensor as a number"))
         return text

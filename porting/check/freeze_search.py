@@ -9,7 +9,7 @@ from torch import nn
 
 from ..api.frozen_checks import iter_frozen_findings
 from ..capture import StepGraph
-from ..capture.frozen_values import find_frozen_values
+from ..capture.frozen_values import list_frozen_values
 from ..capture.second_run import without_trace
 from ..diagnostics import Finding
 
@@ -37,7 +37,7 @@ def list_frozen(
     with without_trace(modules) as changes:
         graph = again[0]()
         if graph is not None:
-            different = find_frozen_values(first, graph)
+            different = list_frozen_values(first, graph)
         # after another branch nothing can be compared
         if time.monotonic() < ends and not any(value.changes_operators for value in different):
             later = list_frozen(first, again[1:], modules, allowed=allowed, ends=ends)

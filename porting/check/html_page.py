@@ -18,11 +18,11 @@ _MOST_PLACES = 12
 _STYLE = """
 .error { border-left: 4px solid #b3261e; } .warning { border-left: 4px solid #b26a00; }
 .note { border-left: 4px solid #3b6ea8; }
-.finding { padding: .1rem 1rem .3rem; margin: 1rem 0; background: #fbfcfd; }
+.finding { padding: .1rem 1rem .3rem; margin: 1rem 0; background: var(--block); }
 .finding h3 { font-size: 1rem; margin: .5rem 0; } .finding ul { margin: .4rem 0; padding-left: 1.2rem; }
 .badge { color: #fff; border-radius: 3px; padding: .05rem .45rem; font-size: 12px; margin-right: .4rem; }
 .error .badge { background: #b3261e; } .warning .badge { background: #b26a00; } .note .badge { background: #3b6ea8; }
-pre { margin: .4rem 0; }
+pre { margin: .4rem 0; } .finding pre { background: var(--page); }
 .needs td, .needs th { text-align: left; white-space: normal; vertical-align: top; }
 @media print { details { display: none; } }
 """

@@ -16,6 +16,7 @@ from typing import Any, Dict, Iterable, Iterator, Sequence, Tuple
 from porting.check.coverage import Coverage
 from porting.check.port_order import PortNeed, list_needs
 from porting.diagnostics import CODES, Finding, Place, Severity, join_names, render_all, say_number
+from porting.support.late_pages import show_as_page
 
 __all__ = ["Report", "count_severities", "sort_findings"]
 
@@ -127,6 +128,8 @@ class Report:
 
     def __str__(self) -> str:
         return "\n".join(self._write_lines())
+
+    _repr_html_ = show_as_page("porting.check.html_page:write_report_page")
 
     def _write_lines(self) -> Iterator[str]:
         for file, found in groupby(self.findings, key=_name_file):

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-import os
 import sys
 import warnings
 from types import TracebackType
 from typing import Any, Dict, Optional, Set, Type
 
-from porting.diagnostics.errors import PortingError
+from porting.diagnostics.errors import PortingError, are_tracebacks_wanted
 from porting.diagnostics.findings import Finding, render
 
 __all__ = ["PortingWarning", "log_finding", "log_in_one_line", "notify", "print_finding", "show_findings_alone"]
@@ -81,9 +80,6 @@ def print_finding(finding: Finding, format: str = "text") -> None:
     sys.stderr.write(render(finding, format) + "\n")
 
 
-_TRACEBACK_VARIABLE = "PORTING_TRACEBACK"
-
-
 def show_findings_alone() -> None:
     """Print uncaught findings as the command line prints them; other errors keep their tracebacks.
 
@@ -95,7 +91,7 @@ def show_findings_alone() -> None:
         return
 
     def show(kind: Type[BaseException], error: BaseException, trace: Optional[TracebackType]) -> None:
-        if isinstance(error, PortingError) and os.environ.get(_TRACEBACK_VARIABLE, "0") == "0":
+        if isinstance(error, PortingError) and not are_tracebacks_wanted():
             print_finding(error.finding)
         else:
             previous(kind, error, trace)

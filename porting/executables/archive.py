@@ -198,7 +198,7 @@ def _require_usable(store: ExecutableStore, path: AnyPath, manifests: Sequence[M
 
 
 def _import_all(store: ExecutableStore, archive: zipfile.ZipFile, manifests: Sequence[Manifest]) -> Imported:
-    trust.make_folder(store.programs)
+    trust.create_folder(store.programs)
     store.sweep()
     kept: List[Manifest] = []
     known: List[Manifest] = []

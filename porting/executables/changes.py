@@ -142,7 +142,7 @@ def place_changes(
     explains no other one that it says nothing of.
     """
     folder, words = str(new.get("folder", "")), [sources.get("arguments", []) for sources in (old, new)]
-    settings = [*_list_lines(old.get("files", {}), new.get("files", {}), folder), *_list_arguments(*words)]
+    settings = [*_iter_lines(old.get("files", {}), new.get("files", {}), folder), *_iter_arguments(*words)]
     for name, value in new.get("environment", {}).items():
         if old.get("environment", {}).get(name) != value:
             where, tokens = f"by {name}={value} in the environment", _find_tokens(f"{name} {value}")
@@ -168,18 +168,18 @@ def place_changes(
 # -- what was set otherwise --------------------------------------------------------------------------------------------
 
 
-def _list_lines(old: Mapping[str, str], new: Mapping[str, str], folder: str) -> Iterator[_Setting]:
+def _iter_lines(old: Mapping[str, str], new: Mapping[str, str], folder: str) -> Iterator[_Setting]:
     """List the lines of files that are others than before, without comments."""
     for file in new:
         before, after = ([line.partition("#")[0] for line in of.get(file, "").splitlines()] for of in (old, new))
         # where all of a file is new, it explains nothing
-        for index, earlier in _list_new(before, after) if before else ():
+        for index, earlier in _iter_new(before, after) if before else ():
             tokens, former = _find_tokens(after[index]), _find_tokens(" ".join(earlier))
             if tokens and tokens != former:
                 yield _Setting(_describe_line(file, index + 1, folder), tokens, former, file, index + 1)
 
 
-def _list_new(before: Sequence[str], after: Sequence[str]) -> Iterator[Tuple[int, Sequence[str]]]:
+def _iter_new(before: Sequence[str], after: Sequence[str]) -> Iterator[Tuple[int, Sequence[str]]]:
     """List the places in `after` of what is new there, with what was in its place."""
     for tag, a, b, c, d in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
         for index in range(c, d) if tag in ("replace", "insert") else ():
@@ -191,9 +191,9 @@ def _describe_line(file: str, line: int, folder: str) -> str:
     return f"at {os.path.relpath(file, folder) if is_below else file}:{line}"
 
 
-def _list_arguments(old: Sequence[str], new: Sequence[str]) -> Iterator[_Setting]:
+def _iter_arguments(old: Sequence[str], new: Sequence[str]) -> Iterator[_Setting]:
     """List the arguments of the command line that are others than before, with what they are called."""
-    places = [index for index, _earlier in _list_new(old[1:], new[1:])]
+    places = [index for index, _earlier in _iter_new(old[1:], new[1:])]
     for index in places:
         word, option = new[1 + index], new[index] if index and new[index].startswith("-") else ""
         # an option without `=` is told together with its value

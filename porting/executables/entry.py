@@ -22,7 +22,7 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Seq
 
 from ..support.atomic_files import sync_folder
 from .identity import ExecutableKey
-from .machine import describe_processor, list_versions
+from .machine import collect_versions, describe_processor
 from .trust import withdraw_rights
 
 __all__ = [
@@ -218,7 +218,7 @@ def write_entry(
             "num_operators": len(graph.get("operators", ())),
         },
         engine=str(key.components.get("engine", {}).get("name", "")),
-        versions=list_versions(),
+        versions=collect_versions(),
         processor=describe_processor(),
         files={
             path.relative_to(folder).as_posix(): FileFacts(path.stat().st_size, compute_checksum(path))

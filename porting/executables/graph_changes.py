@@ -57,7 +57,7 @@ def list_graph_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> List[C
         return []
     paired, removed, added = _pair_operators(_list_operators(old), _list_operators(new))
     pairs = [(left, right) for left, right in paired if left.name == right.name]
-    sizes = list(_list_sizes(pairs))
+    sizes = list(_iter_sizes(pairs))
     found = list(_compare_arguments(old, new, pairs, {(int(size.before), int(size.after)) for size in sizes}))
     for left, right in paired:
         if left.name != right.name:
@@ -67,7 +67,7 @@ def list_graph_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> List[C
     found += _describe_moved(added, "added", old)
     # a layer is known by its weights
     found += sorted(sizes, key=lambda size: size.detail.endswith("bias"))
-    return found or list(_find_other_changes(pairs, old["graph"], new["graph"]))
+    return found or list(_iter_other_changes(pairs, old["graph"], new["graph"]))
 
 
 def _list_operators(components: Mapping[str, Any]) -> List[_Operator]:
@@ -80,19 +80,19 @@ def _list_operators(components: Mapping[str, Any]) -> List[_Operator]:
         bodies = {key: value for key, value in arguments.items() if isinstance(value, dict) and "operators" in value}
         if name != "getitem" and not name.endswith("_set_grad_enabled"):
             own = {key: value for key, value in arguments.items() if key not in bodies}
-            used = [parameters[number] for number in _list_references(own) if number < len(parameters)]
+            used = [parameters[number] for number in _iter_references(own) if number < len(parameters)]
             found.append(_Operator(name, own, *where, used))
         found += [_Operator(name, own, *where) for body in bodies.values() for name, own in body["operators"]]
     return found
 
 
-def _list_references(value: Any) -> Iterator[int]:
+def _iter_references(value: Any) -> Iterator[int]:
     """List the values of the graph that an argument names, in the order that they have in a file."""
     if isinstance(value, dict) and set(value) == {"%"}:
         yield value["%"]
     elif isinstance(value, (dict, list)):
         for item in [value[key] for key in sorted(value)] if isinstance(value, dict) else value:
-            yield from _list_references(item)
+            yield from _iter_references(item)
 
 
 def _pair_operators(
@@ -120,7 +120,7 @@ def _pair_operators(
     return [*pairs, *zip(old[len(old) - last :], new[len(new) - last :])], removed, added
 
 
-def _list_sizes(pairs: _Pairs) -> Iterator[Change]:
+def _iter_sizes(pairs: _Pairs) -> Iterator[Change]:
     """List the dimensions of parameters that changed."""
     for old, new in pairs:
         for (_name, before, *_), (name, after, *_) in zip(old.parameters, new.parameters):
@@ -172,7 +172,7 @@ def _describe_moved(operators: Sequence[_Operator], verb: str, other: Mapping[st
             yield first.make_change("layer", what, names=list(counts)[:3])
 
 
-def _find_other_changes(pairs: _Pairs, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Change]:
+def _iter_other_changes(pairs: _Pairs, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Change]:
     """Say where operators take other values, or name what else is different."""
     for left, right in pairs:
         # all tensors are written alike

@@ -24,7 +24,7 @@ from ..engines.calls.call_plan import ReplicaGroups
 from ..engines.calls.executable import BuildRequest
 from ..engines.update.traced_updates import describe_update
 from .identity import EXPLAINED, ExecutableKey
-from .machine import describe_processor, find_compiler, list_compiler_settings, list_versions
+from .machine import collect_compiler_settings, collect_versions, describe_processor, find_compiler
 from .sources import list_user_files
 
 __all__ = ["ExecutableKey", "make_executable_key"]
@@ -62,10 +62,10 @@ def make_executable_key(graph: StepGraph, request: BuildRequest, *, engine: str,
         "engine": {
             "name": engine,
             "variant": asdict(request.choice),
-            "settings": list_compiler_settings(),
+            "settings": collect_compiler_settings(),
             "observer": request.observer is not None,
         },
-        "versions": list_versions(),
+        "versions": collect_versions(),
         "processor": {**describe_processor(), "capability": torch.backends.cpu.get_cpu_capability()},
         "precision": {"matmul": matmul, "deterministic": torch.are_deterministic_algorithms_enabled()},
         "threads": request.choice.num_threads or torch.get_num_threads(),

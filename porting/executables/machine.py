@@ -16,7 +16,13 @@ from typing import Any, Dict, Iterator, List, Mapping, Union
 
 from ..version import VERSION
 
-__all__ = ["describe_processor", "find_compiler", "list_compiler_settings", "list_machine_differences", "list_versions"]
+__all__ = [
+    "collect_compiler_settings",
+    "collect_versions",
+    "describe_processor",
+    "find_compiler",
+    "list_machine_differences",
+]
 
 _PROCESSOR_FACTS = Path("/proc/cpuinfo")
 _MODEL_KEYS = ("model name", "cpu model", "uarch")
@@ -33,17 +39,17 @@ _HARMLESS = re.compile(r"CACHE|DEBUG|TRACE|LOG|PROGRESS|DUMP")
 
 
 @functools.lru_cache(maxsize=1)
-def list_versions() -> Mapping[str, str]:
+def collect_versions() -> Mapping[str, str]:
     """Return the versions of torch, porting and Python, and the operating system; torch is not loaded for that.
 
-    >>> sorted(list_versions())
+    >>> sorted(collect_versions())
     ['porting', 'python', 'system', 'torch']
     """
     # between two versions, the part of this package that makes programs may change as well
     digest = hashlib.sha256()
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     for folder in ("engines", "capture", "simulator/_operators"):
-        for file in sorted(_list_sources(os.path.join(package, folder))):
+        for file in sorted(_iter_sources(os.path.join(package, folder))):
             digest.update(f"{os.path.relpath(file, package)}\n".encode() + _read_bytes(file))
     return {
         "torch": _find_torch_version(),
@@ -53,7 +59,7 @@ def list_versions() -> Mapping[str, str]:
     }
 
 
-def _list_sources(folder: str) -> Iterator[str]:
+def _iter_sources(folder: str) -> Iterator[str]:
     """List the source files in a folder and those below; `pathlib` takes as long for that as reading them."""
     for where, _folders, names in os.walk(folder):
         yield from (os.path.join(where, name) for name in names if name.endswith((".cpp", ".h", ".py")))
@@ -104,7 +110,7 @@ def find_compiler() -> str:
     return ""
 
 
-def list_compiler_settings() -> Dict[str, str]:
+def collect_compiler_settings() -> Dict[str, str]:
     """Return the environment variables that say how programs are compiled."""
     return {
         name: value
@@ -117,12 +123,12 @@ def list_compiler_settings() -> Dict[str, str]:
 def list_machine_differences(their_versions: Mapping[str, Any], their_processor: Mapping[str, Any]) -> List[str]:
     """List why programs of a machine with these versions and this processor do not belong on this one.
 
-    >>> list_machine_differences(list_versions(), describe_processor())
+    >>> list_machine_differences(collect_versions(), describe_processor())
     []
     """
     found = [
         f"it is for {name} {their_versions.get(name)}, this is {own}"
-        for name, own in list_versions().items()
+        for name, own in collect_versions().items()
         if their_versions.get(name) != own
     ]
     if their_processor.get("name") != describe_processor()["name"]:

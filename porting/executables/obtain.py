@@ -265,7 +265,7 @@ class _Search:
     def _find_or_make(self) -> Optional[Obtained]:
         key = self._make_key(self.engine)
         if self.engine != "auto" and not is_compiling(load_engine(self.engine)):
-            return self._make_by_name(key, is_kept=False)
+            return self._obtain_by_name(key, is_kept=False)
         found = self._load_executable(key, is_final=False)
         if found is not None:
             return found
@@ -280,14 +280,14 @@ class _Search:
                 self.because = miss.to_dicts()
                 self._add_finding(miss.to_finding())
             if self.engine != "auto":
-                return self._make_by_name(key, is_kept=True)
+                return self._obtain_by_name(key, is_kept=True)
             try:
-                return self._make_by_tuning(key)
+                return self._obtain_by_tuning(key)
             except Exception as error:  # such as too little memory for what all candidates share
                 self._add_finding(failure_finding(Choice("auto"), error))
                 return None
 
-    def _make_by_tuning(self, key: ExecutableKey) -> Obtained:
+    def _obtain_by_tuning(self, key: ExecutableKey) -> Obtained:
         began = time.perf_counter()
         with executables.temporary_folder() as (folder, leave_to):
             tuned = load_chooser().tune(
@@ -311,7 +311,7 @@ class _Search:
         origin = "replay" if choice.engine == "replay" else "compiled"
         return self._describe_result(tuned.executable, tuned.graph, choice=choice, origin=origin, tuning=tuned.report)
 
-    def _make_by_name(self, key: ExecutableKey, *, is_kept: bool) -> Optional[Obtained]:
+    def _obtain_by_name(self, key: ExecutableKey, *, is_kept: bool) -> Optional[Obtained]:
         """Make the executable of one engine; some are of a kind that no file can hold."""
         choice = Choice(self.engine)
         known = self.store.failures.read(key.digest) if is_kept else {}

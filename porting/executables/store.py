@@ -29,7 +29,7 @@ from . import trust
 from .entry import MANIFEST, DamagedEntryError, Entry, Manifest, is_digest, read_manifest, verify_files, write_entry
 from .folders import LockUnsupportedError, lock_file, new_folder, remove_folder, sweep, try_lock
 from .identity import ExecutableKey
-from .machine import find_compiler, list_versions
+from .machine import collect_versions, find_compiler
 from .settings import PROGRAMS, find_cache_folder, format_bytes, read_max_cache_bytes
 from .sources import record_sources
 
@@ -169,7 +169,7 @@ class ExecutableStore:
             self._report(Finding("E004", message=message, notes=room, help=remedy))
             return False
         try:
-            trust.make_folder(self.programs)
+            trust.create_folder(self.programs)
             sweep(self.programs)
             with new_folder(self.programs) as unfinished:
                 write_entry(unfinished, key, files, content, sources=recorded, because=because)
@@ -227,7 +227,7 @@ class ExecutableStore:
         tell = functools.partial(_logger.warning, "waiting for another process that compiles the same step%s", model)
         with ExitStack() as stack:
             try:
-                trust.make_folder(path.parent)
+                trust.create_folder(path.parent)
                 is_held = stack.enter_context(lock_file(path, timeout_seconds=timeout_seconds, tell=tell))
             except OSError as error:
                 self._report_unusable(error, "has no locks")
@@ -344,15 +344,15 @@ class Failures:
     def note(self, key: ExecutableKey, candidate: str, reason: str) -> None:
         """Remember that `candidate` could not be compiled for `key`, and why."""
         try:
-            trust.make_folder(self._folder)
-            trust.make_folder(self._locks)
+            trust.create_folder(self._folder)
+            trust.create_folder(self._locks)
             with lock_file(self._locks / f"failures-{key.digest}.lock", timeout_seconds=5.0):
                 path = self._find_path(key.digest)
                 record = _read_record(path) or {"format": _FAILURES_FORMAT, "digest": key.digest, "failures": {}}
                 now = time.time()
                 failure = {"reason": reason[:_MAX_REASON], "when": now, "compiler": find_compiler()}
                 record["failures"][candidate] = failure
-                record.update(when=now, model=key.model, versions=list_versions())
+                record.update(when=now, model=key.model, versions=collect_versions())
                 write_atomically(path, json.dumps(record).encode())
         except OSError as error:
             self._report(error)

@@ -24,8 +24,8 @@ if sys.platform != "win32":
 
 __all__ = [
     "UntrustedError",
+    "create_folder",
     "find_trusted_folder",
-    "make_folder",
     "report_untrusted",
     "require_trusted_entry",
     "require_trusted_folder",
@@ -89,7 +89,7 @@ def report_untrusted(folder: Path, error: UntrustedError, report: Callable[[Find
     )
 
 
-def make_folder(folder: Path) -> None:
+def create_folder(folder: Path) -> None:
     """Make `folder` and those above it, to which only their owner can write, whatever the process allows otherwise."""
     for path in (*reversed(folder.parents), folder):
         if not path.exists():
@@ -112,7 +112,7 @@ def _require_trusted(paths: Iterable[Path], *, may_be_sticky: bool = False) -> N
             status = os.stat(path) if may_be_sticky else os.lstat(path)
         except OSError:
             continue
-        owners = _list_trusted_owners()
+        owners = _collect_trusted_owners()
         if status.st_uid not in owners:
             name = _name_user(status.st_uid)
             own = "let PORTING_CACHE_DIR, or `cache_dir`, name a folder of your own"
@@ -141,7 +141,7 @@ def _is_own_group(number: int) -> bool:
     return user.pw_gid == number and user.pw_name == group.gr_name and set(group.gr_mem) <= {user.pw_name}
 
 
-def _list_trusted_owners() -> FrozenSet[int]:
+def _collect_trusted_owners() -> FrozenSet[int]:
     named = _read_named_owner()
     return frozenset([0, os.geteuid()] if named is None else [0, os.geteuid(), named])
 

@@ -1,4 +1,7 @@
-"""Options of a port: batches, precision, seed and cache, and how they become the vendor's."""
+"""Define the options of a port, and write them as the vendor's.
+
+Programs make `PortOptions`; ports, plans and the command line read them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The names of computation orders: which policy says what the backward pass computes again, and within which budget."""
+"""Read the texts that name computation orders, which say what the backward pass computes again, in which budget.
+
+`PortOptions` checks them, and engines, exports and the simulator follow them.
+"""
 
 from __future__ import annotations
 
@@ -48,8 +51,7 @@ class ComputationOrder:
         name, colon, number = text.strip().partition(":")
         if name.startswith("custom_") and not colon:
             return cls("custom", commands=_read_commands(name))
-        if name == "dummy":
-            name = "none"
+        name = "none" if name == "dummy" else name
         if name not in POLICIES or name == "custom_":
             raise refuse_order(f"there is no computation order called `{text}`")
         if not colon:

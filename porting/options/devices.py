@@ -1,4 +1,7 @@
-"""Devices by name: the words that `device` and PORTING_DEVICE may say, and the backends that others bring."""
+"""List the names that `device` and PORTING_DEVICE may have, and load backends that others register.
+
+`to_ipu` and the command line use it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`PortOptions` written as the vendor's `Options`: the one place of this package that knows the vendor's spelling."""
+"""Write `PortOptions` as the vendor's `Options`, the one place of this package that knows the vendor's spelling.
+
+Each port does so for its training and for its inference.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`PortOptions`: batches, precision, seed and cache of a port, and the device that a user asks for."""
+"""Define `PortOptions`, which says how a model runs on its device, and check each of its values.
+
+Programs make them; ports, plans and proofs read them.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,15 @@ import math
 import os
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any, Callable, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, List, Mapping, Optional, Sequence, Tuple, Union
 
-from porting.diagnostics import OptionError
+from porting.diagnostics import OptionError, join_names
 from porting.options.computation_order import POLICIES, is_computation_order
 
 __all__ = ["PortOptions", "is_count"]
 
-_ORDER_NAMES = ", ".join(repr(name) for name in POLICIES if name != "custom_")
+_QUOTE = "'"
+_ORDER_NAMES = join_names((name for name in POLICIES if name != "custom_"), quote=_QUOTE)
 _ALLOWED = ("custom-autograd-function",)
 _ORDERS = (
     f"one of {_ORDER_NAMES}; of these chen, gttime and gtmem with a budget in megabytes, as in 'chen:64'; "
@@ -37,21 +41,14 @@ def _is_integer(value: object) -> bool:
 
 def _are_stages(value: object) -> bool:
     """Tell whether `value` is None or names modules with IPUs of which none up to the last is left out."""
-    if not isinstance(value, Mapping):
+    if not isinstance(value, Mapping) or not all(map(_is_name, value)):
         return value is None
-    are_names = all(isinstance(name, str) and name for name in value)
     are_numbers = all(_is_integer(ipu) and ipu >= 0 for ipu in value.values())
-    return are_names and are_numbers and {0, *value.values()} == set(range(max([0, *value.values()]) + 1))
+    return are_numbers and {0, *value.values()} == set(range(max([0, *value.values()]) + 1))
 
 
 def _are_names(value: object) -> bool:
-    if not isinstance(value, (list, tuple)):
-        return False
-    return all(isinstance(name, str) and name for name in value) and len(set(value)) == len(value)
-
-
-def _is_pipeline(value: object) -> bool:
-    return value is None or value == "auto" or isinstance(getattr(value, "stages", None), Mapping)
+    return isinstance(value, (list, tuple)) and all(map(_is_name, value)) and len(set(value)) == len(value)
 
 
 def _is_share(value: object) -> bool:
@@ -70,20 +67,9 @@ def _are_parts(value: object) -> bool:
     return all(_is_name(name) and is_count(parts) and parts > 1 for name, parts in value.items())
 
 
-def _join_names(names: Iterable[object]) -> str:
-    return ", ".join(repr(name) for name in names)
-
-
-def _make_option(
-    default: object,
-    accepted: str,
-    check: Callable[[Any], bool],
-    *,
-    hash: Optional[bool] = None,
-    compare: bool = True,
-) -> Any:
+def _make_option(default: object, accepted: str, check: Callable[[Any], bool], **settings: Any) -> Any:
     """Make a field of `PortOptions` that takes the values which pass `check`; `accepted` says it in words."""
-    return field(default=default, metadata={"accepted": accepted, "check": check}, hash=hash, compare=compare)
+    return field(default=default, metadata={"accepted": accepted, "check": check}, **settings)
 
 
 def _make_count() -> Any:
@@ -96,9 +82,8 @@ def _make_switch(*, default: bool) -> Any:
 
 def _make_choice(*names: str) -> Any:
     """Make a field that takes one of `names`, by default the first."""
-    return _make_option(
-        names[0], f"one of {_join_names(names)}", lambda value: isinstance(value, str) and value in names
-    )
+    accepted = f"one of {join_names(names, quote=_QUOTE)}"
+    return _make_option(names[0], accepted, lambda value: isinstance(value, str) and value in names)
 
 
 def _is_name(value: object) -> bool:
@@ -199,7 +184,11 @@ class PortOptions:
     )
     computation_order: str = _make_option("none", _ORDERS, is_computation_order)
     pipeline: object = _make_option(
-        None, "None, 'auto', or a plan, whose `stages` it takes", _is_pipeline, hash=False, compare=False
+        None,
+        "None, 'auto', or a plan, whose `stages` it takes",
+        lambda value: value in (None, "auto") or isinstance(getattr(value, "stages", None), Mapping),
+        hash=False,
+        compare=False,
     )
     stages: Optional[Mapping[str, int]] = _make_option(
         None, "None, or names of modules with their IPU: 0, 1, ... without a gap", _are_stages, hash=False
@@ -216,7 +205,7 @@ class PortOptions:
     )
     allow: Sequence[str] = _make_option(
         (),
-        f"a list of {_join_names(_ALLOWED)}, each once",
+        f"a list of {join_names(_ALLOWED, quote=_QUOTE)}, each once",
         lambda value: _are_names(value) and set(value) <= set(_ALLOWED),
     )
     frozen: Union[str, Sequence[str]] = _make_option(
@@ -253,13 +242,11 @@ class PortOptions:
         if self.pipeline is not None and self.pipeline != "auto":
             object.__setattr__(self, "stages", getattr(self.pipeline, "stages"))  # noqa: B009 - of any plan
             object.__setattr__(self, "pipeline", None)
-        object.__setattr__(self, "stages", dict(self.stages) if self.stages else None)
-        object.__setattr__(self, "serialize", dict(self.serialize) if self.serialize else None)
-        if isinstance(self.available_memory, list):
-            object.__setattr__(self, "available_memory", tuple(self.available_memory))
-        for name in ("recompute", "allow", "frozen", "without_remedies"):
+        for name in ("stages", "serialize"):
+            object.__setattr__(self, name, dict(getattr(self, name) or {}) or None)
+        for name in ("available_memory", "recompute", "allow", "frozen", "without_remedies"):
             value = getattr(self, name)
-            object.__setattr__(self, name, value if isinstance(value, str) else tuple(value))
+            object.__setattr__(self, name, tuple(value) if isinstance(value, list) else value)
 
     @property
     def samples_per_step(self) -> int:

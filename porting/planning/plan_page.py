@@ -48,7 +48,7 @@ _COLOURS = (
 )
 
 
-def write_plan_page(plan: Plan, name: str) -> str:
+def write_plan_page(plan: Plan, name: str = "the step") -> str:
     """Write the page of a plan of the program `name`; PortingError X001 without jinja2."""
     jinja = require_extra("jinja2", extra="bench", message="a page is asked for, and jinja2 is not installed")
     template = jinja.Environment(autoescape=True, trim_blocks=True).from_string(_TEMPLATE.read_text(encoding="utf-8"))

@@ -23,6 +23,7 @@ from ..model_copies import copy_without_values
 from ..module_attributes import materialise_lazy_modules
 from ..options import PortOptions
 from ..structure import Structure, make_call_arguments
+from ..support.late_pages import show_as_page
 from ..torch_insides.trees import tree_leaves, tree_map
 from .evidence import iter_reasons_outside
 from .layouts import cut_stages, make_layout
@@ -161,8 +162,7 @@ class Plan:
     @property
     def binding(self) -> str:
         """The largest term of the fullest IPU, as in "kept_bytes"."""
-        parts = self.fullest.parts
-        return max(parts, key=lambda name: parts[name])
+        return max(self.fullest.parts.items(), key=lambda part: part[1])[0]
 
     @property
     def verdict(self) -> str:
@@ -241,8 +241,8 @@ class Plan:
             "not_counted": list(self.not_counted),
         }
 
-    def __str__(self) -> str:
-        return format_plan(self)
+    __str__ = format_plan
+    _repr_html_ = show_as_page("porting.planning.plan_page:write_plan_page")
 
 
 def plan(

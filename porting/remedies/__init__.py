@@ -1,4 +1,7 @@
-"""Code that a device cannot take, exchanged while it traces: remedies of libraries, substitutes for operators."""
+"""Exchange code that a device cannot take while it traces: libraries' code by remedies, operators by substitutes.
+
+`LossInForward` applies them, and programs register their own.
+"""
 
 from porting.remedies.application import Remedies
 from porting.remedies.entries import Edit, Fallback, OperatorSubstitute, Patch, Remedy

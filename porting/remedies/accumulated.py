@@ -1,4 +1,7 @@
-"""Results so far along a dimension, extremes and log-sums of exponentials, in as many steps as its length has bits."""
+"""Compute running extremes and running log-sums of exponentials, in as many steps as the length has bits.
+
+The operator table has it for `torch.cummax`, `torch.cummin` and `torch.logcumsumexp`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`Remedies`: what a port changes while its model is traced, so that the device can take it, and what came of it."""
+"""Apply remedies and substitutes while a model is traced, so that the device can take it, and report their uses.
+
+`LossInForward` traces inside of `Remedies.applied`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""BatchNorm with `momentum=None`: running statistics are the mean of those of all batches, which are counted."""
+"""Compute BatchNorm with `momentum=None`, whose running statistics are the mean of those of all batches.
+
+The operator table has it for the BatchNorm layers.
+"""
 
 from __future__ import annotations
 

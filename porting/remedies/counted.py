@@ -1,4 +1,7 @@
-"""Counts of comparisons: where values belong in a sequence, which are in a set, and how many fall into each bin."""
+"""Count by comparisons where values belong in a sequence, which are in a set, and how many fall into each bin.
+
+The operator table has it for `torch.searchsorted`, `torch.isin` and `torch.histc`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The values of the device while it traces: those a substitute is for."""
+"""Tell values of the device, which remedies and substitutes are for, from those of the host.
+
+`Remedies` asks before it lets a substitute compute.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Distances of rows, and norms of narrow matrices in closed form: a device has no singular values."""
+"""Compute distances of rows, and norms of narrow matrices in closed form: a device has no singular values.
+
+The operator table has it for `F.pdist`, `torch.norm` and the norms of `torch.linalg`.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,8 @@ def measure_matrices(
     matrices = x if dtype is None else x.to(dtype)
     if not matrices.is_floating_point():
         return Fallback
-    norms = _combine_singular(_list_singular(torch.movedim(matrices, (rows, columns), (-2, -1))), ord)
+    largest, smallest, total = _list_singular(torch.movedim(matrices, (rows, columns), (-2, -1)))
+    norms = {2: largest, -2: smallest, "nuc": total}[ord]
     if keepdim:
         for place in sorted((rows, columns)):
             norms = norms.unsqueeze(place)
@@ -78,11 +82,6 @@ def _list_singular(matrices: torch.Tensor) -> List[torch.Tensor]:
 def _hypotenuse(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     # a norm has a gradient at zero, a square root has none
     return torch.linalg.vector_norm(torch.stack([a, b], -1), 2, dim=-1)
-
-
-def _combine_singular(found: Sequence[torch.Tensor], ord: Union[float, str, None]) -> torch.Tensor:
-    largest, smallest, total = found
-    return {2: largest, -2: smallest, "nuc": total}[ord]
 
 
 def _linalg_norm(

@@ -1,4 +1,7 @@
-"""Functions of single elements, and a few reductions, by arithmetic, comparisons and sorting that the device has."""
+"""Compute functions of single elements, and a few reductions, by arithmetic, comparisons and sorting.
+
+The operator table has it for `torch.xlogy`, `torch.nan_to_num`, `torch.kthvalue` and others.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +31,6 @@ def _logaddexp(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return torch.log(torch.exp(x - top) + torch.exp(y - top)) + top
 
 
-def _hypot(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    return torch.sqrt(x * x + y * y)
-
-
 def _nan_to_num(
     x: torch.Tensor, nan: float = 0.0, posinf: Optional[float] = None, neginf: Optional[float] = None
 ) -> Any:
@@ -50,25 +49,9 @@ def _sinc(x: torch.Tensor) -> torch.Tensor:
     return torch.where(is_zero, torch.ones_like(x, device=x.device), torch.sin(angle) / angle)
 
 
-def _heaviside(x: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-    return torch.where(x == 0, values.to(x.dtype), (x > 0).to(x.dtype))
-
-
-def _sgn(x: torch.Tensor) -> torch.Tensor:
-    return torch.sign(x)
-
-
-def _logical_xor(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    return (x != 0) != (y != 0)
-
-
 def _bitwise_xor(x: object, y: object) -> Any:
     are_bool = all(isinstance(value, bool) or getattr(value, "dtype", None) is torch.bool for value in (x, y))
     return x != y if are_bool else Fallback
-
-
-def _dist(x: torch.Tensor, y: torch.Tensor, p: float = 2.0) -> torch.Tensor:
-    return torch.linalg.vector_norm(x - y, p)
 
 
 def _aminmax(x: torch.Tensor, *, dim: Optional[int] = None, keepdim: bool = False) -> Any:
@@ -98,14 +81,14 @@ def _nanmean(x: torch.Tensor, dim: Union[int, List[int], None] = None, keepdim: 
 _COMPUTED: Any = {
     "xlogy": _xlogy,
     "logaddexp": _logaddexp,
-    "hypot": _hypot,
+    "hypot": lambda x, y: torch.sqrt(x * x + y * y),
     "nan_to_num": _nan_to_num,
     "sinc": _sinc,
-    "heaviside": _heaviside,
-    "sgn": _sgn,
-    "logical_xor": _logical_xor,
+    "heaviside": lambda x, values: torch.where(x == 0, values.to(x.dtype), (x > 0).to(x.dtype)),
+    "sgn": lambda x: x.sign(),
+    "logical_xor": lambda x, y: (x != 0) != (y != 0),
     "bitwise_xor": _bitwise_xor,
-    "dist": _dist,
+    "dist": lambda x, y, p=2.0: torch.linalg.vector_norm(x - y, p),
     "aminmax": _aminmax,
     "kthvalue": _kthvalue,
     "nanmean": _nanmean,

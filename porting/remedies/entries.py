@@ -1,4 +1,7 @@
-"""Entries of the two tables: remedies, which change a library's code, and substitutes for operators of torch."""
+"""Define the entries of the two tables: remedies, which change a library's code, and substitutes for operators.
+
+Modules of this package and programs fill the tables with them.
+"""
 
 from __future__ import annotations
 

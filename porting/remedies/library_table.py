@@ -1,4 +1,7 @@
-"""The table of remedies for libraries: those of this package, and a program's own."""
+"""List the remedies for libraries: those of this package, and a program's own.
+
+`Remedies` selects those that a model needs.
+"""
 
 from __future__ import annotations
 

@@ -1,12 +1,14 @@
-"""Rows that a boolean mask selects, whose number only the device knows: kept with their mask until they are reduced.
+"""Keep the rows that a boolean mask selects together with their mask until they are reduced.
 
-`logits[mask]` has as many rows as the mask has ones, and a static graph has no such shape. What follows is mostly
-elementwise work and a mean, which can be had from all rows and the mask.
+`logits[mask]` has as many rows as the mask has ones, which only the device knows, and a static graph has no such shape.
+What follows is mostly elementwise work and a mean, which can be had from all rows and the mask. The operator table has
+it for `torch.masked_select` and for reads by an index.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
 import torch
@@ -44,7 +46,7 @@ class MaskedRows:
             return getattr(self.values, name)
         member = getattr(torch.Tensor, name)
         if callable(member):
-            return functools.partial(_call_method, member, self)
+            return lambda *args, **kwargs: answer_masked(member, (self, *args), kwargs)
         return getattr(self.read(), name)
 
     def __getitem__(self, index: object) -> Any:
@@ -66,7 +68,7 @@ class MaskedRows:
         )
 
 
-def _operator(name: str) -> Callable[..., Any]:
+def _make_operator(name: str) -> Callable[..., Any]:
     def apply(self: MaskedRows, *others: Any) -> Any:
         return answer_masked(getattr(torch.Tensor, name), (self, *others), {})
 
@@ -78,13 +80,9 @@ _OPERATORS = (
     "__ne__ __lt__ __le__ __gt__ __ge__"
 ).split()
 for _name in _OPERATORS:
-    setattr(MaskedRows, _name, _operator(_name))
+    setattr(MaskedRows, _name, _make_operator(_name))
 # comparing rows compares their elements, and does not tell rows apart
 MaskedRows.__hash__ = object.__hash__  # type: ignore[method-assign]
-
-
-def _call_method(member: Callable[..., Any], rows: MaskedRows, *args: Any, **kwargs: Any) -> Any:
-    return answer_masked(member, (rows, *args), kwargs)
 
 
 def read_rows(read: Callable[..., Any], x: torch.Tensor, mask: Any) -> Any:
@@ -224,15 +222,11 @@ def _read_all(value: object) -> Any:
 def _reshape(rows: MaskedRows, shape: Sequence[Any], kwargs: Kwargs) -> Optional[MaskedRows]:
     """Return rows of another shape if that keeps the rows: `view(-1)` of single numbers, or `view(-1, ...)`."""
     sizes = list(shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape)
-    rest = list(rows.values.shape[1:])
     if kwargs or sizes[:1] != [-1] or any(not isinstance(size, int) or size < 0 for size in sizes[1:]):
         return None
-    count, given = 1, 1
-    for size in rest:
-        count *= size
-    for size in sizes[1:]:
-        given *= size
-    return rows.with_values(rows.values.reshape(rows.values.shape[0], *sizes[1:])) if count == given else None
+    if math.prod(rows.values.shape[1:]) != math.prod(sizes[1:]):
+        return None
+    return rows.with_values(rows.values.reshape(rows.values.shape[0], *sizes[1:]))
 
 
 def _sum(rows: MaskedRows) -> torch.Tensor:
@@ -240,10 +234,7 @@ def _sum(rows: MaskedRows) -> torch.Tensor:
 
 
 def _mean(rows: MaskedRows) -> torch.Tensor:
-    per_row = 1
-    for size in rows.values.shape[1:]:
-        per_row *= size
-    return _sum(rows) / (rows.mask.to(rows.values.dtype).sum() * per_row)
+    return _sum(rows) / (rows.mask.to(rows.values.dtype).sum() * math.prod(rows.values.shape[1:]))
 
 
 _REDUCTIONS: Dict[str, Callable[[MaskedRows], torch.Tensor]] = {"sum": _sum, "mean": _mean}
@@ -252,9 +243,8 @@ _ELEMENTWISE = frozenset(
     "abs absolute add ceil clamp clip contiguous cos div divide elu eq erf exp expm1 float floor ge gelu gt half "
     "hardtanh le leaky_relu log log10 log1p log2 logit logsigmoid lt mul multiply ne neg negative pow reciprocal relu "
     "round rsqrt rsub sigmoid sign silu sin softplus sqrt square sub subtract tan tanh to true_divide double long int "
-    "bool where detach clone __add__ __radd__ __sub__ __rsub__ __mul__ __rmul__ __truediv__ __rtruediv__ __pow__ "
-    "__neg__ __abs__ __eq__ __ne__ __lt__ __le__ __gt__ __ge__".split()
-)
+    "bool where detach clone".split()
+).union(_OPERATORS)
 # what computes each row from the row alone, along its last dimension
 _BY_ROW = frozenset(["linear", "layer_norm"])
 

@@ -1,4 +1,7 @@
-"""The table of operators that are computed by others: those of this package, and a program's own (`porting.op`)."""
+"""List the operators that are computed by others: those of this package, and a program's own (`porting.op`).
+
+`Remedies` asks their substitutes while a model is traced.
+"""
 
 from __future__ import annotations
 
@@ -15,19 +18,9 @@ __all__ = ["list_substitutes", "load_built_in", "name_target", "op", "order_subs
 
 # Modules with built-in substitutes, which say of themselves in `SUBSTITUTES` what they have.
 _BUILT_IN = (
-    "recurrent",
-    "triangles",
-    "elementwise",
-    "rearranged",
-    "padded",
-    "sampled",
-    "accumulated",
-    "averaged",
-    "distances",
-    "counted",
-    "quantiles",
-    "masked_rows",
-)
+    "recurrent triangles elementwise rearranged padded sampled accumulated averaged distances counted quantiles "
+    "masked_rows"
+).split()
 
 _registered: Dict[Any, List[OperatorSubstitute]] = {}
 

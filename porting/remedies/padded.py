@@ -1,4 +1,7 @@
-"""Padding that goes round or has no gradient on the device, and convolutions whose padding is a word."""
+"""Pad with what is on the other side, mirrored or at the edge, and convolve with a padding that is a word.
+
+The operator table has it for `F.pad` and the convolutions of `torch.nn.functional`.
+"""
 
 from __future__ import annotations
 

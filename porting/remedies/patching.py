@@ -1,4 +1,7 @@
-"""Functions of modules and classes, exchanged for a while and put back however it ends."""
+"""Exchange functions of modules and classes for a while, and restore them however it ends.
+
+`Remedies` exchanges libraries' functions with it.
+"""
 
 from __future__ import annotations
 

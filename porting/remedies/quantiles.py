@@ -1,4 +1,7 @@
-"""Quantiles, by a sort and the places between whose values they lie."""
+"""Find quantiles by a sort, and interpolate between the two values beside each.
+
+The operator table has it for `torch.quantile` and `torch.nanquantile`.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,11 @@
-"""Operators that only rearrange elements, or repeat them, as views, and the pooling that adapts to its input."""
+"""Rearrange and repeat elements by views, write to every n-th position, and pool over cells of any size.
+
+The operator table has it for `torch.repeat_interleave`, `torch.kron`, `F.adaptive_max_pool2d` and others.
+"""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, List, Optional, Sequence, Union
 
 import torch
@@ -54,7 +58,7 @@ def _pixel_unshuffle(x: torch.Tensor, downscale_factor: int) -> torch.Tensor:
     return cells.permute(order).reshape(*outer, channels * factor * factor, height // factor, width // factor)
 
 
-def _adaptive_max_pool(
+def _pool(
     x: torch.Tensor, output_size: Union[int, Sequence[Optional[int]]], return_indices: bool = False, *, num_dims: int
 ) -> Any:
     """Take the largest of each cell of a grid that divides the last `num_dims` dimensions."""
@@ -71,18 +75,6 @@ def _adaptive_max_pool(
         ]
         x = torch.cat([cell.amax(dim, keepdim=True) for cell in cells], dim)
     return x
-
-
-def _pool_1d(x: torch.Tensor, output_size: Union[int, Sequence[Optional[int]]], return_indices: bool = False) -> Any:
-    return _adaptive_max_pool(x, output_size, return_indices, num_dims=1)
-
-
-def _pool_2d(x: torch.Tensor, output_size: Union[int, Sequence[Optional[int]]], return_indices: bool = False) -> Any:
-    return _adaptive_max_pool(x, output_size, return_indices, num_dims=2)
-
-
-def _pool_3d(x: torch.Tensor, output_size: Union[int, Sequence[Optional[int]]], return_indices: bool = False) -> Any:
-    return _adaptive_max_pool(x, output_size, return_indices, num_dims=3)
 
 
 def find_places(mask: torch.Tensor, *, size: int, fill_value: int = -1) -> torch.Tensor:
@@ -139,9 +131,9 @@ _COMPUTED: Any = (
     ("torch.kron", _kron, (torch.kron, torch.Tensor.kron)),
     ("torch.channel_shuffle", _channel_shuffle, (torch.channel_shuffle, F.channel_shuffle)),
     ("torch.pixel_unshuffle", _pixel_unshuffle, (torch.pixel_unshuffle, F.pixel_unshuffle)),
-    ("F.adaptive_max_pool1d", _pool_1d, (F.adaptive_max_pool1d, torch.adaptive_max_pool1d)),
-    ("F.adaptive_max_pool2d", _pool_2d, (F.adaptive_max_pool2d, ADAPTIVE_MAXIMA[0])),
-    ("F.adaptive_max_pool3d", _pool_3d, (F.adaptive_max_pool3d, ADAPTIVE_MAXIMA[1])),
+    ("F.adaptive_max_pool1d", partial(_pool, num_dims=1), (F.adaptive_max_pool1d, torch.adaptive_max_pool1d)),
+    ("F.adaptive_max_pool2d", partial(_pool, num_dims=2), (F.adaptive_max_pool2d, ADAPTIVE_MAXIMA[0])),
+    ("F.adaptive_max_pool3d", partial(_pool, num_dims=3), (F.adaptive_max_pool3d, ADAPTIVE_MAXIMA[1])),
     ("torch.nonzero_static", find_places, (getattr(torch, "nonzero_static", None),)),
 )
 

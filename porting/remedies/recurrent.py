@@ -1,6 +1,7 @@
-"""Recurrent layers of several layers or two directions, without biases or with dropout, as layers that the device has.
+"""Run recurrent layers with several layers or directions, without biases or with dropout, as layers of the device.
 
-T = time, B = samples, F = features, H = hidden size; the order of T and B is `batch_first`'s.
+The operator table has it for `torch.lstm`, `torch.gru` and `torch.rnn_*`. T = time, B = samples, F = features,
+H = hidden size; the order of T and B is `batch_first`'s.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ def compute_recurrent(
     if is_plain and not dropout:
         return Fallback
     run = functools.partial(_run_direction, operator, has_biases=has_biases, batch_first=batch_first)
+    is_single = isinstance(state, torch.Tensor)
     per_layer = len(weights) // (num_layers * num_directions)
     finals: List[Sequence[torch.Tensor]] = []
     for layer in range(num_layers):
@@ -48,7 +50,8 @@ def compute_recurrent(
         for direction in range(num_directions):
             position = layer * num_directions + direction
             own = weights[position * per_layer : (position + 1) * per_layer]
-            output, final = run(input, _take_state(state, position), own, is_reversed=direction == 1)
+            begun: Any = [part[position : position + 1] for part in ([state] if is_single else state)]
+            output, final = run(input, begun[0] if is_single else begun, own, is_reversed=direction == 1)
             outputs.append(output)
             finals.append(final)
         input = outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=-1)
@@ -75,12 +78,6 @@ def _run_direction(
     sequence = input.flip(time) if is_reversed else input
     output, *final = operator(sequence, state, list(weights), True, 1, 0.0, False, False, batch_first)
     return (output.flip(time) if is_reversed else output), final
-
-
-def _take_state(state: Union[torch.Tensor, Sequence[torch.Tensor]], position: int) -> Any:
-    if isinstance(state, torch.Tensor):
-        return state[position : position + 1]
-    return [part[position : position + 1] for part in state]
 
 
 SUBSTITUTES = tuple(

@@ -1,4 +1,7 @@
-"""Images that are read at the places of a grid, as rows of a table, and the grids of affine maps."""
+"""Read images at the places of a grid, as rows of a table, and make the grids of affine maps.
+
+The operator table has it for `F.grid_sample` and `F.affine_grid`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Functions of libraries, made anew from a source with a few lines changed."""
+"""Compile functions of libraries anew from their source, with a few lines changed.
+
+`Remedies` makes the edits of a `Patch` with it.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +52,7 @@ def _rewrap(function: Any, original: FunctionType, made: FunctionType) -> Any:
     cells = function.__closure__ or ()
     if not any(_content(cell) is inner for cell in cells):
         raise EditMismatchError(f"the decorator of `{original.__qualname__}` does not keep it in its closure")
-    closure = tuple(_make_cell(replaced) if _content(cell) is inner else cell for cell in cells)
+    closure = tuple(CellType(replaced) if _content(cell) is inner else cell for cell in cells)
     copied = FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__, closure)
     copied.__kwdefaults__ = function.__kwdefaults__
     return functools.wraps(function)(copied)
@@ -62,10 +65,6 @@ def _content(cell: CellType) -> Any:
         return None
 
 
-def _make_cell(value: object) -> Any:
-    return (lambda: value).__closure__[0]  # type: ignore[index]
-
-
 @functools.lru_cache(maxsize=None)
 def _compile_edited(function: FunctionType, edits: Tuple[Edit, ...]) -> CodeType:
     try:
@@ -75,11 +74,10 @@ def _compile_edited(function: FunctionType, edits: Tuple[Edit, ...]) -> CodeType
         raise EditMismatchError(f"the source of `{function.__qualname__}` is not there: {error}") from error
     source = "".join(lines)
     for edit in edits:
-        if source.count(edit.old) != edit.count:
-            found = source.count(edit.old)
-            raise EditMismatchError(
-                f"`{function.__qualname__}` has `{edit.old.strip():.60}` {found} times, not {edit.count}"
-            )
+        found = source.count(edit.old)
+        if found != edit.count:
+            name, text = function.__qualname__, edit.old.strip()
+            raise EditMismatchError(f"`{name}` has `{text:.60}` {found} times, not {edit.count}")
         source = source.replace(edit.old, edit.new)
     tree = ast.parse(textwrap.dedent(source))
     definition: Any = tree.body[0]

@@ -1,4 +1,7 @@
-"""Detectors of transformers, whose encoders read on the host whether their activations are finite."""
+"""Let detectors of transformers choose on the device whether their activations are clamped.
+
+Their encoders read on the host whether activations are finite; the remedy `finite-activations` has these patches.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""LayerDrop at rate 0: a number is drawn for each layer, and compared on the host with a rate that nothing is below."""
+"""Answer the numbers that LayerDrop draws at rate 0 and compares on the host: none is below that rate.
+
+The remedy `layer-drop` has this function.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The attention of Longformer and LED with all scores at once: which positions are global is known on the device alone.
+"""Compute the attention of Longformer and LED with all scores at once: only the device knows the global positions.
 
-B = samples, T = positions, H = heads, D = features of a head.
+The remedy `global-attention` has these patches. B = samples, T = positions, H = heads, D = features of a head.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Remedies for models of transformers whose code reads values of tensors in `forward`."""
+"""List the remedies for models of transformers whose code reads values of tensors in `forward`.
+
+The library table has them, each for the versions that it was tested with.
+"""
 
 from __future__ import annotations
 
@@ -194,9 +197,11 @@ def _multiply_by_expert(
     return torch.bmm(self.weight[expert_of_row], inputs.unsqueeze(-1)).squeeze(-1)
 
 
-def _choose_batched_experts(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
-    """Take the experts' implementation whose shapes do not depend on which tokens an expert gets."""
-    return self["batched_mm"]
+# an implementation whose shapes do not depend on which tokens an expert gets
+_BATCHED_EXPERTS = Patch(
+    "transformers.integrations.moe:ExpertsInterface.get_interface",
+    replacement=lambda _original, self, *_args, **_kwargs: self["batched_mm"],
+)
 
 
 def _make_remedy(name: str, reason: str, *patches: Patch, first: str = "5.23", below: str = "6") -> Remedy:
@@ -267,10 +272,7 @@ TRANSFORMERS = (
         ),
     ),
     _make_remedy(
-        "speech-labels",
-        "a loss for speech checks its labels on the host",
-        *transformers_audio.PATCHES,
-        first="4.46",
+        "speech-labels", "a loss for speech checks its labels on the host", *transformers_audio.PATCHES, first="4.46"
     ),
     _make_remedy(
         "reversible-layers",
@@ -329,6 +331,6 @@ TRANSFORMERS = (
         _patch("nllb_moe", "NllbMoeExperts.forward", *_compute_all_experts("router_probs")),
         _patch("jetmoe", "JetMoeTopKGating.forward", _EXPERT_OF_ROW),
         Patch(f"{_MODELS}.jetmoe.modeling_jetmoe:JetMoeParallelExperts.forward", replacement=_multiply_by_expert),
-        Patch("transformers.integrations.moe:ExpertsInterface.get_interface", replacement=_choose_batched_experts),
+        _BATCHED_EXPERTS,
     ),
 )

@@ -1,7 +1,11 @@
-"""Triangles and diagonals of matrices, by comparing positions and by slices."""
+"""Compute triangles and diagonals of matrices, by comparing positions and by slices.
+
+The operator table has it for `torch.tril`, `torch.triu`, `torch.diagonal` and others.
+"""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -40,35 +44,19 @@ def embed_diagonal(x: torch.Tensor, offset: int = 0, dim1: int = -2, dim2: int =
     return torch.movedim(matrices, (-2, -1), (dim1, dim2))
 
 
-def _diag(x: torch.Tensor, diagonal: int = 0) -> torch.Tensor:
-    return embed_diagonal(x, diagonal) if x.dim() == 1 else read_diagonal(x, diagonal)
-
-
-def _trace(x: torch.Tensor) -> torch.Tensor:
-    return read_diagonal(x).sum()
-
-
 def _distances(x: torch.Tensor, num_rows: int, num_columns: int) -> torch.Tensor:
     """Say for each position of a matrix how far it is to the right of the main diagonal."""
     rows = torch.arange(num_rows, device=x.device).unsqueeze(1)
     return torch.arange(num_columns, device=x.device).unsqueeze(0) - rows
 
 
-def _lower(x: torch.Tensor, diagonal: int = 0) -> torch.Tensor:
-    return keep_triangle(x, diagonal, is_lower=True)
-
-
-def _upper(x: torch.Tensor, diagonal: int = 0) -> torch.Tensor:
-    return keep_triangle(x, diagonal, is_lower=False)
-
-
 _COMPUTED: Any = {
-    "tril": _lower,
-    "triu": _upper,
+    "tril": partial(keep_triangle, is_lower=True),
+    "triu": partial(keep_triangle, is_lower=False),
     "diagonal": read_diagonal,
-    "diag": _diag,
+    "diag": lambda x, diagonal=0: (embed_diagonal if x.dim() == 1 else read_diagonal)(x, diagonal),
     "diag_embed": embed_diagonal,
-    "trace": _trace,
+    "trace": lambda x: read_diagonal(x).sum(),
 }
 
 SUBSTITUTES = tuple(

@@ -1,4 +1,7 @@
-"""Uses of remedies and substitutes while a model was traced, and the findings that tell of them."""
+"""Collect the uses of remedies and substitutes in a trace, and word the findings that tell of them.
+
+`Remedies` notes the uses, and runners say the findings after a compilation.
+"""
 
 from __future__ import annotations
 

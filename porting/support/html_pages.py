@@ -5,11 +5,11 @@ from __future__ import annotations
 import linecache
 import re
 from html import escape
-from typing import Iterable, Iterator, List, Tuple
+from typing import Iterable, Iterator, List, Sequence, Tuple
 
 from porting.diagnostics import Place
 
-__all__ = ["mark_up", "write_page", "write_source"]
+__all__ = ["mark_up", "write_fragment", "write_page", "write_source", "write_table"]
 
 _CONTEXT_LINES = 2
 
@@ -32,11 +32,29 @@ th:first-child, td:first-child { text-align: left; }
 pre { background: var(--block); padding: .8rem; overflow-x: auto; font-size: 13px; }
 svg { max-width: 100%; height: auto; fill: currentColor; } svg text { font: 13px system-ui, sans-serif; }
 summary { cursor: pointer; padding: .2rem 0; }
+.facts td { text-align: left; white-space: pre-wrap; vertical-align: top; border: 0; padding: .1rem .45rem; }
+.facts td:first-child { white-space: nowrap; color: var(--faint); }
 pre { line-height: 1.45; } pre .number { color: var(--faint); user-select: none; }
 pre .here { display: block; background: var(--here); } pre mark { background: var(--mark); color: inherit; padding: 0; }
 .verdict { font-size: 1.05rem; padding: .7rem 1rem; background: var(--block); border-radius: 4px; }
 code { font-size: 90%; background: var(--block); padding: 0 .2em; border-radius: 3px; }
 """
+
+# of Jupyter, and of the editor that shows notebooks
+_NOTEBOOK_COLOURS = " ".join(
+    f"--{name}: var(--jp-{of_jupyter}, var(--vscode-{of_editor}, var(--own-{name})));"
+    for name, of_jupyter, of_editor in (
+        ("ink", "content-font-color1", "editor-foreground"),
+        ("page", "layout-color0", "editor-background"),
+        ("faint", "content-font-color2", "descriptionForeground"),
+        ("line", "border-color2", "editorWidget-border"),
+        ("block", "layout-color2", "editorWidget-background"),
+        ("ok", "success-color1", "testing-iconPassed"),
+        ("no", "error-color1", "errorForeground"),
+        ("here", "warn-color3", "editor-findMatchHighlightBackground"),
+        ("mark", "warn-color2", "editor-findMatchBackground"),
+    )
+)
 
 
 def write_page(title: str, body: Iterable[str], *, style: str = "") -> str:
@@ -55,6 +73,35 @@ def write_page(title: str, body: Iterable[str], *, style: str = "") -> str:
             "",
         ]
     )
+
+
+def write_fragment(page: str) -> str:
+    """Write a page of `write_page` as a part of another page, such as a notebook, whose style it leaves alone.
+
+    It takes the colours of the notebook, be they light or dark; elsewhere those that the reader's system prefers.
+
+    >>> write_fragment(write_page("a title", ["<p>text</p>"])).splitlines()[-2:]
+    ['<p>text</p>', '</div>']
+    """
+    style, _, body = page.partition("<style>")[2].partition("</style></head><body>")
+    body = body.rpartition("</body>")[0].rstrip("\n")
+    own = re.sub(r"--(?=[a-z]+:)", "--own-", style)
+    nested = re.sub(r"(?::root|\bbody)(?= *\{)", "&", own)
+    scoped = f".porting-page {{ {_NOTEBOOK_COLOURS}\n{nested}& {{ margin: 0; padding: 0; }} }}"
+    return f'<div class="porting-page"><style>{scoped}</style>\n{body}\n</div>'
+
+
+def write_table(rows: Sequence[Sequence[str]], *, kind: str = "") -> Iterator[str]:
+    """Write a table of texts; its first row is the header, save in one of the `kind` "facts".
+
+    >>> list(write_table([("step", "bytes"), ("forward", "8")]))[1]
+    '<tr><th>step</th><th>bytes</th></tr>'
+    """
+    yield f'<table class="{kind}">' if kind else "<table>"
+    for number, row in enumerate(rows):
+        tag = "td" if number or kind == "facts" else "th"
+        yield f"<tr>{''.join(f'<{tag}>{mark_up(text)}</{tag}>' for text in row)}</tr>"
+    yield "</table>"
 
 
 def write_source(place: Place) -> Iterator[str]:

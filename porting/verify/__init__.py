@@ -1,4 +1,4 @@
-"""Proof that a port trains what plain PyTorch trains: both, step by step, with every gradient.
+"""Prove that a port trains what plain PyTorch trains, step by step and with every gradient.
 
 The package can be called: `porting.verify(...)` is `porting.verify.verify.verify(...)`. Names are loaded on first use
 (PEP 562).

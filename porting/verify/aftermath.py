@@ -249,8 +249,6 @@ def _arrange_groups(
     names = {id(parameter): name for name, parameter in parameters.items()}
     if groups == [[names[id(item)] for item in group["params"]] for group in optimizer.param_groups]:
         return optimizer
-    regrouped = []
-    for part, group in zip(groups, settings):
-        own_settings = {key: group[key] for key in optimizer.defaults if key in group}
-        regrouped.append({**own_settings, "params": [parameters[name] for name in part]})
+    known = [{key: group[key] for key in optimizer.defaults if key in group} for group in settings]
+    regrouped = [{**own, "params": [parameters[name] for name in part]} for own, part in zip(known, groups)]
     return type(optimizer)(regrouped, lr=optimizer.defaults["lr"])  # type: ignore[call-arg]

@@ -1,4 +1,7 @@
-"""The first commit of a git history that trains something else: git's own bisection, in a work tree of its own."""
+"""Find the first commit of a git history that trains something else, by git's bisection in a work tree of its own.
+
+`porting verify --bisect` uses it.
+"""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 from porting.diagnostics import Place, PortingError, align_columns, say_number
+from porting.support.late_pages import show_as_page
 from porting.support.plain_data import make_plain
 from porting.verify.certificate_file import find_contradiction, read_file, read_plain, write_file
 
@@ -255,6 +256,8 @@ class Certificate:
         """Lay the certificate out for a terminal: the verdict, a row for each kind, the place of a fault, notes."""
         return "\n".join(_iter_lines(self))
 
+    _repr_html_ = show_as_page("porting.verify.certificate_page:write_certificate_page")
+
 
 _MAKE_AGAIN = "make it again with `porting verify PROGRAM:FUNCTION --out FILE`"
 _HELP: Mapping[Verdict, str] = {
@@ -262,7 +265,6 @@ _HELP: Mapping[Verdict, str] = {
     Verdict.CHAOTIC: "take a smaller learning rate, or fewer steps: `steps=` the last one that is compared",
     Verdict.INCOMPLETE: "let it run to its end, or give it what the reason says is missing",
     Verdict.NOT_COMPARED: "give it what the notes say is missing",
-    Verdict.PASS: "",
 }
 _WORDS = {Verdict.PASS: "ok", Verdict.FAIL: "FAILED", Verdict.NOT_COMPARED: "-"}
 _MOST_FACTOR = 1e6

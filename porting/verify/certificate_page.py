@@ -1,4 +1,7 @@
-"""A certificate as one HTML page that needs nothing else: the verdict, table and pictures, place, surroundings."""
+"""Write a certificate as one HTML page that needs nothing else: verdict, table, pictures, place and surroundings.
+
+`porting verify --html` uses it.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ _STYLE = """
   { text-align: left; }
 .kinds td:last-child, .named td:last-child { white-space: normal; overflow-wrap: anywhere; }
 .kinds td:last-child { min-width: 12rem; } .named td:first-child { width: 14rem; vertical-align: top; }
-.place { border-left: 4px solid #b3261e; padding: .1rem 1rem; background: #fbfcfd; }
+.place { border-left: 4px solid #b3261e; padding: .1rem 1rem; background: var(--block); }
 @media (max-width: 40rem) { .named td:first-child { width: auto; white-space: normal; } }
 @media print { .scroll { overflow: visible; } }
 """

@@ -311,7 +311,14 @@ def _telling_failure(text: str) -> Iterator[None]:
     except PortingError:
         raise
     except Exception as error:
-        raise _make_failure(text, error) from error
+        raised = find_raising_frame(error)
+        raise ExecutableError.of(
+            "E021",
+            message=f"running `{text}` failed: {type(error).__name__}: {take_first_line(error)}",
+            place=None if raised is None else raised[1],
+            label=f"raises {type(error).__name__}",
+            help="make a step of it run in plain PyTorch first, with the same batch",
+        ) from error
 
 
 def _run_programs(
@@ -331,17 +338,6 @@ def _run_programs(
     is_same = arguments.against_args is None and arguments.args is not None
     pair = ProgramPair(text, against, tuple(own), tuple(own if is_same else plain))
     return verify_programs(pair, device=arguments.device, num_steps=asked.pop("steps"), **asked)
-
-
-def _make_failure(text: str, error: Exception) -> ExecutableError:
-    raised = find_raising_frame(error)
-    return ExecutableError.of(
-        "E021",
-        message=f"running `{text}` failed: {type(error).__name__}: {take_first_line(error)}",
-        place=None if raised is None else raised[1],
-        label=f"raises {type(error).__name__}",
-        help="make a step of it run in plain PyTorch first, with the same batch",
-    )
 
 
 def _choose_setting(asked: Optional[int], before: Any, default: int) -> int:

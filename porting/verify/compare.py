@@ -147,8 +147,7 @@ def _check_same_start(plain: Mapping[str, Any], ported: Mapping[str, Any]) -> No
         refuse(f"the models are different: only one has {join_names(other, most=3)}", "take copies of one model")
     other = [name for name in plain if plain[name].shape != ported[name].shape]
     if other:
-        fault = f"the models are different: other shapes of {join_names(other, most=3)}"
-        refuse(fault, "take copies of one model")
+        refuse(f"the models are different: other shapes of {join_names(other, most=3)}", "take copies of one model")
     other = [name for name in plain if plain[name].dtype != ported[name].dtype]
     if other:
         dtypes = [str(state[other[0]].dtype).replace("torch.", "") for state in (plain, ported)]

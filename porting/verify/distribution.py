@@ -1,4 +1,7 @@
-"""Random numbers that cannot be matched: both sides draw many times from one state, and the draws are compared."""
+"""Compare many draws of both sides, from one state, where their random numbers cannot be matched.
+
+`verify` does so for a device that does not draw from torch's stream.
+"""
 
 from __future__ import annotations
 

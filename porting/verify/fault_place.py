@@ -1,4 +1,7 @@
-"""Both trainings, brought again to the step in which they part, so that the place of the fault can be looked for."""
+"""Bring both trainings again to the step in which they part, and let the place of the fault be looked for there.
+
+`verify` does so where something lies outside of its band.
+"""
 
 from __future__ import annotations
 

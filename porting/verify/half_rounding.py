@@ -1,4 +1,4 @@
-"""Plain PyTorch that is rounded to half precision after each operator, as a device does: so far goes a sound port.
+"""Round plain PyTorch to half precision after each operator, as a device does: so far goes a sound port.
 
 A certificate proves what the adapters cast, so that nothing of theirs takes part. The rule is written in the docs of
 `PortOptions(precision=...)`.

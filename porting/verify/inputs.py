@@ -311,13 +311,9 @@ def _compare_call(one: MicroBatch, other: MicroBatch, step: int) -> Measured:
 
 def _compare_epochs(plain: DataLoader, ported: DataLoader, options: PortOptions) -> Iterator[Measured]:
     size = plain.batch_size or 1
-    per_call = (
-        options.samples_per_call
-        // options.micro_batch
-        * (options.micro_batch if options.micro_batch > 1 else ported.batch_size or 1)
-    )
+    size_of_port = options.micro_batch if options.micro_batch > 1 else ported.batch_size or 1
     ours = audit_samples(plain, samples_per_call=size if plain.drop_last else 1)
-    theirs = audit_samples(ported, samples_per_call=per_call)
+    theirs = audit_samples(ported, samples_per_call=options.micro_batches_per_call * size_of_port)
     if ours is None or theirs is None:
         return
     for name, one, other, examples in (
@@ -325,14 +321,9 @@ def _compare_epochs(plain: DataLoader, ported: DataLoader, options: PortOptions)
         ("repeated", ours.num_repeated, theirs.num_repeated, theirs.repeated),
     ):
         more = max(0, other - one)
-        note = (
-            f"an epoch of the port has {other} samples {name}, one of plain PyTorch {one}{_join_examples(examples)}"
-            if more
-            else ""
-        )
+        note = f"an epoch of the port has {other} samples {name}, one of plain PyTorch {one}{_join_examples(examples)}"
         yield Measured("samples", name, 1, float(more), float(ours.num_samples), 0.0, note if more else "")
 
 
 def _join_examples(examples: Sequence[int]) -> str:
-    named: List[str] = [str(position) for position in examples]
-    return f": {', '.join(named)}, ..." if named else ""
+    return f": {', '.join(map(str, examples))}, ..." if examples else ""

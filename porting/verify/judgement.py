@@ -1,4 +1,7 @@
-"""The record of a port against that of plain PyTorch, quantity by quantity, each with its noise band."""
+"""Judge the record of a port by that of plain PyTorch, quantity by quantity, each with its noise band.
+
+Proofs, comparisons with a given tolerance and rechecks use it.
+"""
 
 from __future__ import annotations
 
@@ -196,11 +199,9 @@ def decide_verdict(
 
 def _find_lost(plain: Record, ported: Record) -> Optional[int]:
     """Return the first step in which the loss of both is not finite."""
-    for step in range(1, plain.num_steps + 1):
-        losses = plain.mean_loss(step), ported.mean_loss(step)
-        if all(loss is not None and not math.isfinite(loss) for loss in losses):
-            return step
-    return None
+    pairs = ((step, (plain.mean_loss(step), ported.mean_loss(step))) for step in range(1, plain.num_steps + 1))
+    lost = (step for step, pair in pairs if all(loss is not None and not math.isfinite(loss) for loss in pair))
+    return next(lost, None)
 
 
 def _compare_losses(plain: Record, ported: Record, band: Band, end: int, loss_factor: float) -> Iterator[Measured]:

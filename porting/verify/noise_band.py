@@ -1,4 +1,7 @@
-"""The noise band of each quantity: how far rounding alone carries it, measured by runs that are right and differ."""
+"""Measure the noise band of each quantity: how far rounding alone carries it, in runs that are right and differ.
+
+Judgements ask for it.
+"""
 
 from __future__ import annotations
 

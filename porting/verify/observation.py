@@ -1,4 +1,7 @@
-"""A task for an observed program, and its observation: plain data, which processes hand to each other."""
+"""Define the task of an observed program and its observation, plain data that processes hand to each other.
+
+`program_proof` sends tasks, and `observed_program` returns observations.
+"""
 
 from __future__ import annotations
 

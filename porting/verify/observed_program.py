@@ -1,4 +1,4 @@
-"""A training program that is run as it is and observed from outside: what each of its optimizers does, step by step.
+"""Run a training program as it is, and observe from outside what each of its optimizers does, step by step.
 
 Notes are taken around functions of torch and of PopTorch. Nothing of the program changes but where its models draw
 random numbers: from a stream of their own, so that a device draws what plain PyTorch draws.
@@ -183,9 +183,8 @@ class ProgramObserver:
 
     def _hand_over(self, run: Run, executor: _Executor, optimizer: torch.optim.Optimizer) -> Any:
         result = run(executor, optimizer)
-        names = {id(parameter): name for name, parameter in executor.model.named_parameters()}
         rates = [float(group["lr"]) for group in optimizer.param_groups]
-        self._handed[id(executor.model)] = rates, read_settings(optimizer, names)
+        self._handed[id(executor.model)] = rates, read_settings(optimizer, executor.model.named_parameters())
         return result
 
     def _run_evaluation(self, run: Run, *args: object, **kwargs: object) -> Any:
@@ -227,8 +226,7 @@ class ProgramObserver:
         # what is trained is their sum, whatever each was divided by
         record.losses[step] = [loss * len(self._losses) for loss in self._losses]
         record.rates[step] = [float(group["lr"]) for group in optimizer.param_groups]
-        names = {id(parameter): name for name, parameter in named}
-        self._keep_settings(training, step, read_settings(optimizer, names, self._norm), named)
+        self._keep_settings(training, step, read_settings(optimizer, named, self._norm), named)
         gradients = ((name, self._unclipped.get(id(one), one.grad)) for name, one in named)
         record.keep("gradient", step, {name: gradient for name, gradient in gradients if gradient is not None})
         record.keep_state(step, model, name_optimizer_state(optimizer.state_dict(), optimizer, model))

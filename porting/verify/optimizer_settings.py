@@ -1,4 +1,7 @@
-"""The settings of optimizers, parameter by parameter: compared as settings, because rounding can hide what they do."""
+"""Compare the settings of optimizers, parameter by parameter, because rounding can hide what they do.
+
+Records keep them, and the location of a fault names those that differ.
+"""
 
 from __future__ import annotations
 
@@ -25,19 +28,7 @@ Settings = Dict[str, Dict[str, Any]]
 """The settings that each parameter is trained with, by its name and theirs."""
 
 # what moves a weight; others choose between implementations
-_NAMES = (
-    "lr",
-    "weight_decay",
-    "momentum",
-    "dampening",
-    "nesterov",
-    "betas",
-    "eps",
-    "alpha",
-    "centered",
-    "amsgrad",
-    "maximize",
-)
+_NAMES = "lr weight_decay momentum dampening nesterov betas eps alpha centered amsgrad maximize".split()
 # a device holds them in float32
 _RELATIVE = 1e-6
 _CLASS, _CLIPPING = "class", "max_grad_norm"
@@ -45,19 +36,19 @@ _TRAINED = "not trained", "trained"
 
 
 def read_settings(
-    optimizer: torch.optim.Optimizer, names: Mapping[int, str], max_grad_norm: Optional[float] = None
+    optimizer: torch.optim.Optimizer, named: Iterable[Tuple[str, torch.Tensor]], max_grad_norm: Optional[float] = None
 ) -> Settings:
-    """Return the settings of the parameters that an optimizer trains, whose `names` are by `id`.
+    """Return the settings of those of the `named` parameters that an optimizer trains.
 
     `max_grad_norm` is the norm that gradients are clipped to; by default it is the optimizer's own, as PopTorch has it.
 
     >>> weight = torch.nn.Parameter(torch.ones(1))
-    >>> read_settings(torch.optim.SGD([weight], lr=0.5), {id(weight): "weight"})["weight"]["lr"]
+    >>> read_settings(torch.optim.SGD([weight], lr=0.5), [("weight", weight)])["weight"]["lr"]
     0.5
     """
     norm = getattr(optimizer, _CLIPPING, None) if max_grad_norm is None else max_grad_norm
     common = {_CLASS: _name_class(optimizer), _CLIPPING: math.inf if norm is None else float(norm)}
-    found: Settings = {}
+    names, found = {id(parameter): name for name, parameter in named}, {}
     for group in optimizer.param_groups:
         settings = {name: read_setting(group[name]) for name in _NAMES if name in group}
         for parameter in group["params"]:

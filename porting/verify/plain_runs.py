@@ -1,7 +1,7 @@
-"""Runs of plain PyTorch for a proof: as it is, rounded otherwise in several ways, and in double precision.
+"""Run plain PyTorch for a proof: as it is, rounded otherwise in several ways, and in double precision.
 
-Each works on a copy of the user's model, optimizer and schedule. Nothing of the user's changes, and the random streams
-and the number of threads are as before afterwards.
+Each run works on a copy of the user's model, optimizer and schedule. Nothing of the user's changes, and the random
+streams and the number of threads are as before afterwards.
 """
 
 from __future__ import annotations
@@ -134,7 +134,6 @@ def record_calls(
     own = run.training
     schedulers = [] if own.scheduler is None else [own.scheduler]
     work = LoopWork(own.model, own.optimizer, schedulers, own.schedule_every, own.each_epoch, own.also)
-    names = {id(parameter): name for name, parameter in own.model.named_parameters()}
     shuffle = torch.Generator().manual_seed(perturbation.permutes or 0)
     for number, batch in enumerate(calls):
         for parts in grouping.cut(batch):
@@ -152,7 +151,8 @@ def record_calls(
             record.losses[step] = [float(loss.double().mean()) for loss in made.losses]
             record.rates[step] = rates
             if step in with_gradients:
-                record.settings[step] = read_settings(own.optimizer, names, own.max_grad_norm)
+                named = own.model.named_parameters()
+                record.settings[step] = read_settings(own.optimizer, named, own.max_grad_norm)
             if step == 1 and perturbation.permutes is None:
                 record.keep("output", 1, join_outputs(outputs))
             work.update_state()

@@ -1,4 +1,7 @@
-"""The plain side of a proof: the loop that a port is compared with, and its runs, which say how far rounding leads."""
+"""Run the plain side of a proof: the loop that a port is compared with, and runs that say how far rounding leads.
+
+`verify` makes a `PlainSide`.
+"""
 
 from __future__ import annotations
 

@@ -114,7 +114,8 @@ class PlainRun:
                 with self._use_buffers(number % self.num_replicas):
                     loss = run_passes(partial(self.loss_of, *args, **kwargs), scale)
                 losses.append(loss.detach().clone())
-            gradients = _list_gradients(training.model)
+            weights = training.model.named_parameters()
+            gradients = {name: weight.grad for name, weight in weights if weight.grad is not None}
             if look is not None:
                 look(gradients)
                 gradients = {}
@@ -170,10 +171,6 @@ class Grouping:
         size = 1 if self.is_large else self.micro_batches_per_step
         parts = cut_micro_batches(*batch, self.steps_per_call * size)
         return [parts[start : start + size] for start in range(0, len(parts), size)]
-
-
-def _list_gradients(model: nn.Module) -> _Tensors:
-    return {name: parameter.grad for name, parameter in model.named_parameters() if parameter.grad is not None}
 
 
 def cut_micro_batches(args: Sequence[Any], kwargs: Mapping[str, Any], num_parts: int) -> List[MicroBatch]:

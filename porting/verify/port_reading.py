@@ -1,4 +1,4 @@
-"""The port's own reading of a loss, for the plain side of a proof where plain PyTorch has no one way of computing it.
+"""Read a loss as the port does, for the plain side of a proof, where plain PyTorch has no one way of computing it.
 
 A fault of the adapters is then on both sides, so that no proof which uses it may say PASS.
 """
@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any, Dict
 
 import torch
 from torch import nn
 
-from porting.adapters import LossInForward
+from porting.adapters.loss import NO_BACKEND, LossInForward
 from porting.verify.plain_training import PlainTraining
 
 __all__ = ["PortReading", "read_as_port"]
@@ -32,7 +31,7 @@ class PortReading:
         wrapped = LossInForward(
             model,
             own.loss,
-            backend=SimpleNamespace(identity_loss=_reduce_loss, isRunningOnIpu=lambda: False),
+            backend=NO_BACKEND,
             label=own.label,
             label_transform=own.label_transform,
             loss_output=own.loss_output,
@@ -50,9 +49,3 @@ class PortReading:
 def read_as_port(training: PlainTraining) -> PlainTraining:
     """Return a training whose loss is computed by the port's reading of it."""
     return replace(training, compute_loss=PortReading(training))
-
-
-def _reduce_loss(loss: torch.Tensor, reduction: str) -> torch.Tensor:
-    if reduction == "none":
-        return loss
-    return loss.mean() if reduction == "mean" else loss.sum()

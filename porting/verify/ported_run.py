@@ -1,4 +1,7 @@
-"""The run of a port for a proof: losses, learning rates as the device had them, and sketches of all that it keeps."""
+"""Run a port for a proof: record losses, learning rates as the device had them, and sketches of all that it keeps.
+
+`verify` and `compare_training` use it.
+"""
 
 from __future__ import annotations
 
@@ -81,12 +84,7 @@ def find_stream(model: PortedModel) -> Optional[torch.Tensor]:
     return None
 
 
-def run_ported(
-    ported: PortedTraining,
-    calls: Calls,
-    *,
-    seed: int,
-) -> Record:
+def run_ported(ported: PortedTraining, calls: Calls, *, seed: int) -> Record:
     """Train the port with the batches of `calls` and return what it leaves.
 
     An error, or the user who stops it, ends the run and is told by the record; before the first call is made, it comes
@@ -229,5 +227,5 @@ def _watch_settings(model: PortedModel) -> Iterator[List[Tuple[List[float], Sett
 
 
 def _read_device(model: PortedModel, optimizer: torch.optim.Optimizer) -> Tuple[List[float], Settings]:
-    names = {id(parameter): name for name, parameter in model.port.wrapped.named_parameters()}
-    return [float(group["lr"]) for group in optimizer.param_groups], read_settings(optimizer, names)
+    rates = [float(group["lr"]) for group in optimizer.param_groups]
+    return rates, read_settings(optimizer, model.port.wrapped.named_parameters())

@@ -1,4 +1,7 @@
-"""A comparison of two observed programs: trainings in their order, parameters by the ends of their names."""
+"""Compare two observed programs: trainings in their order, parameters by the ends of their names.
+
+`program_proof` certifies the result.
+"""
 
 from __future__ import annotations
 

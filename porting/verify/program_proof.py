@@ -1,4 +1,7 @@
-"""Proof that a ported program trains as a plain one: what both have left, run as they are, is compared."""
+"""Prove that a ported program trains as a plain one: what both have left, run as they are, is compared.
+
+`porting verify --against` and the proofs of conversions use it.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ from porting.verify.program_comparison import ProgramComparison
 from porting.verify.program_runs import ProgramPair, ProgramRuns
 from porting.verify.records import find_phase
 from porting.verify.runs import find_smallest_fault
-from porting.verify.surroundings import Hasher, describe_surroundings
+from porting.verify.surroundings import describe_surroundings, hash_values
 
 __all__ = ["ROUNDED", "certify_programs", "count_made", "verify_programs"]
 
@@ -104,7 +107,7 @@ def certify_programs(
             "plain_arguments": list(pair.plain_arguments),
         },
         surroundings=describe_surroundings(seeds={"all": runs.seed}),
-        hashes={"source": _hash_files(pair)},
+        hashes={"source": hash_values([[Path(script).read_bytes() for script in (pair.ported, pair.plain)]])},
     )
     return certificate, judgement
 
@@ -149,9 +152,3 @@ def _find_location(first: Measured, comparison: ProgramComparison, ported: Obser
         place=place,
         cause=f"`{first.name}`: {first.note}" if first.note else KINDS.get(first.kind, ""),
     )
-
-
-def _hash_files(pair: ProgramPair) -> str:
-    hasher = Hasher()
-    hasher.add([Path(script).read_bytes() for script in (pair.ported, pair.plain)])
-    return hasher.digest

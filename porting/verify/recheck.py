@@ -1,4 +1,7 @@
-"""Two certificates of one training against each other: made on two machines, or on the simulator and on hardware."""
+"""Compare two certificates of one training, made on two machines, or on the simulator and on hardware.
+
+`porting verify --recheck` and `--compare` use it.
+"""
 
 from __future__ import annotations
 
@@ -101,12 +104,9 @@ def _compare_records(theirs: Certificate, own: Certificate) -> Iterator[KindVerd
     judgement.measured = {
         kind: [one for one in found if math.isfinite(one.band)] for kind, found in judgement.measured.items()
     }
-    compared = _list_compared(theirs) & _list_compared(own)
-    yield from (verdict for verdict in judgement.list_verdicts() if verdict.kind in compared and verdict.num_compared)
-
-
-def _list_compared(certificate: Certificate) -> set:
-    return {kind.kind for kind in certificate.kinds if kind.num_compared}
+    shared = {kind.kind for kind in theirs.kinds if kind.num_compared}
+    shared &= {kind.kind for kind in own.kinds if kind.num_compared}
+    yield from (verdict for verdict in judgement.list_verdicts() if verdict.kind in shared and verdict.num_compared)
 
 
 def _read_bands(certificate: Certificate) -> Dict[Tuple[str, int, str], float]:

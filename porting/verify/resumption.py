@@ -1,4 +1,7 @@
-"""A training that goes on from a file alone, here and in a process of its own: what the file lacks shows there."""
+"""Resume a training from a file alone, here and in a process of its own: what the file lacks shows there.
+
+`verify` does so after the last step.
+"""
 
 from __future__ import annotations
 

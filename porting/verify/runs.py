@@ -1,4 +1,7 @@
-"""The runs of both sides, what they show together, how small a fault would have shown, and the certificate of it."""
+"""Sum up the runs of both sides: what they show together, how small a fault would have shown, and the certificate.
+
+`verify` and `program_proof` keep their records in `Runs`.
+"""
 
 from __future__ import annotations
 

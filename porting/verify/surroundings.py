@@ -9,14 +9,14 @@ import hashlib
 import inspect
 import platform
 from importlib import metadata
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple, cast
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple, cast
 
 import torch
 from torch import nn
 
 from porting.api.ported_model import PortedModel
 from porting.diagnostics import is_user_file
-from porting.executables.machine import describe_processor, list_versions
+from porting.executables.machine import collect_versions, describe_processor
 from porting.options import PortOptions
 from porting.support.process import usable_cores
 
@@ -26,7 +26,7 @@ __all__ = [
     "flatten_values",
     "hash_options",
     "hash_source",
-    "hash_weights",
+    "hash_values",
     "list_hash_differences",
     "list_surrounding_differences",
 ]
@@ -52,7 +52,7 @@ def describe_surroundings(
     >>> describe_surroundings(seeds={"torch": 3})["seeds"]
     {'torch': 3}
     """
-    versions = {**list_versions(), "python": platform.python_version(), "poptorch": _find_version("poptorch")}
+    versions = {**collect_versions(), "python": platform.python_version(), "poptorch": _find_version("poptorch")}
     return {
         "versions": {name: version for name, version in versions.items() if version},
         "device": {} if ported is None else _prove_device(ported),
@@ -83,10 +83,11 @@ def hash_source(model: nn.Module, *functions: object) -> str:
     return hasher.digest
 
 
-def hash_weights(model: nn.Module) -> str:
-    """Hash the parameters and buffers of a model: names, types, shapes and every bit, in blocks."""
+def hash_values(values: Iterable[object]) -> str:
+    """Hash some values, one after the other: of tensors types, shapes and every bit, in blocks."""
     hasher = Hasher()
-    hasher.add(dict(model.state_dict()))
+    for value in values:
+        hasher.add(value)
     return hasher.digest
 
 
@@ -94,13 +95,11 @@ def hash_options(
     options: Optional[PortOptions], optimizer: Optional[torch.optim.Optimizer] = None, **settings: object
 ) -> str:
     """Hash the options of a port, the optimizer's kind and hyper-parameters, and other settings."""
-    hasher = Hasher()
-    hasher.add({name: value for name, value in sorted(vars(options).items())} if options is not None else None)
+    values: List[object] = [None if options is None else dict(sorted(vars(options).items()))]
     if optimizer is not None:
-        hasher.add(_name_of(type(optimizer)))
-        hasher.add([{**group, "params": len(group["params"])} for group in optimizer.param_groups])
-    hasher.add(settings)
-    return hasher.digest
+        groups = [{**group, "params": len(group["params"])} for group in optimizer.param_groups]
+        values += [_name_of(type(optimizer)), groups]
+    return hash_values([*values, settings])
 
 
 class Hasher:

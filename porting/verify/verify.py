@@ -36,7 +36,7 @@ from porting.verify.ported_run import PortedTraining, can_match_streams, find_st
 from porting.verify.reference_loss import find_reading
 from porting.verify.resumption import RunElsewhere
 from porting.verify.runs import Runs, find_smallest_fault
-from porting.verify.surroundings import Hasher, describe_surroundings, hash_options, hash_source, hash_weights
+from porting.verify.surroundings import describe_surroundings, hash_options, hash_source, hash_values
 
 __all__ = ["verify"]
 
@@ -333,13 +333,10 @@ class _Proof:
 
     def _hash_inputs(self) -> Dict[str, str]:
         training = self.training
-        data = Hasher()
-        for call in self.calls:
-            data.add([flatten_tensors(call[0]), flatten_tensors(call[1])])
         return {
             "source": hash_source(training.model, *([training.loss] if callable(training.loss) else [])),
-            "weights": hash_weights(training.model),
-            "data": data.digest,
+            "weights": hash_values([dict(training.model.state_dict())]),
+            "data": hash_values(list(map(flatten_tensors, call)) for call in self.calls),
             "options": hash_options(self.ported.model.options, training.optimizer),
         }
 

@@ -9,7 +9,7 @@ from html import escape
 
 import pytest
 
-from porting.bench.html_page import write_html
+from porting.bench.html_page import write_html, write_result_page
 from porting.bench.pages import iter_facts, list_step_rows
 from porting.bench.tables import Table
 from porting.diagnostics import PortingError
@@ -105,3 +105,15 @@ def test_the_details_of_a_case_are_the_rows_of_its_page(report):
     told = [text for _title, text in iter_facts(plain)] + [text for row in list_step_rows(plain) for text in row]
     assert [text for text in told if escape(text) not in page] == []
     assert "failed: no data" in page
+
+
+def test_the_page_of_one_workload_tells_its_times_and_facts(report):
+    page = write_result_page(report)
+
+    assert "<th>eager</th>" in page
+    assert report.name in page
+    assert not re.search(r'(src|href)="[^#]', page)
+
+
+def test_a_notebook_shows_a_report_as_that_page(report):
+    assert "<th>eager</th>" in report._repr_html_()

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from porting.capture import capture_step
-from porting.capture.frozen_values import find_frozen_values
+from porting.capture.frozen_values import list_frozen_values
 
 
 class Counting(nn.Module):
@@ -31,35 +31,35 @@ def capture_twice(function):
     "function", [lambda x, _runs: x * 2, lambda x, _runs: x + float("nan"), lambda x, _runs: (x, "a text")]
 )
 def test_what_does_not_depend_on_the_run_is_not_frozen(function):
-    assert find_frozen_values(*capture_twice(function)) == []
+    assert list_frozen_values(*capture_twice(function)) == []
 
 
 def test_a_number_that_changes_is_found_with_its_line():
-    (found,) = find_frozen_values(*capture_twice(lambda x, runs: x * runs))
+    (found,) = list_frozen_values(*capture_twice(lambda x, runs: x * runs))
 
     assert (found.before, found.after, found.changes_operators) == (1, 2, False)
     assert found.place.file == __file__
 
 
 def test_a_constant_that_changes_is_found():
-    (found,) = find_frozen_values(*capture_twice(lambda x, runs: x * torch.tensor(float(runs))))
+    (found,) = list_frozen_values(*capture_twice(lambda x, runs: x * torch.tensor(float(runs))))
 
     assert (found.before, found.after) == (1.0, 2.0)
 
 
 def test_another_branch_changes_the_operators():
-    (found,) = find_frozen_values(*capture_twice(lambda x, runs: x.exp() if runs == 1 else x.sin()))
+    (found,) = list_frozen_values(*capture_twice(lambda x, runs: x.exp() if runs == 1 else x.sin()))
 
     assert (found.before, found.after, found.changes_operators) == ("exp.default", "sin.default", True)
 
 
 def test_an_operator_that_is_left_out_is_compared_with_nothing():
-    (found,) = find_frozen_values(*capture_twice(lambda x, runs: x.exp().sin() if runs == 1 else x.exp()))
+    (found,) = list_frozen_values(*capture_twice(lambda x, runs: x.exp().sin() if runs == 1 else x.exp()))
 
     assert (found.before, found.after) == ("sin.default", "nothing")
 
 
 def test_a_plain_value_that_forward_returns_is_compared():
-    (found,) = find_frozen_values(*capture_twice(lambda x, runs: (x * 2, runs)))
+    (found,) = list_frozen_values(*capture_twice(lambda x, runs: (x * 2, runs)))
 
     assert (found.before, found.after, found.place) == (1, 2, None)

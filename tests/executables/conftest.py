@@ -10,7 +10,7 @@ import pytest
 
 from porting.diagnostics import Finding
 from porting.executables.identity import ExecutableKey
-from porting.executables.machine import describe_processor, list_versions
+from porting.executables.machine import collect_versions, describe_processor
 from porting.executables.store import ExecutableStore
 from tests.exports.conftest import parts, step_file  # noqa: F401 - fixtures
 
@@ -41,7 +41,7 @@ def components(**changes: Any) -> Dict[str, Any]:
         "plan": {"iterations": 1, "accumulation": 1, "replicas": 1},
         "optimizer": [{"family": "SGD", "momentum": False, "parameters": ["fc.weight", "fc.bias"]}],
         "engine": {"name": "auto", "variant": {}, "settings": {}},
-        "versions": list_versions(),
+        "versions": collect_versions(),
         "processor": describe_processor(),
         "precision": {"matmul": "highest"},
         "threads": 1,

@@ -11,7 +11,7 @@ import pytest
 from porting.diagnostics import render
 from porting.executables.entry import EXPLANATION, MANIFEST, FileFacts, Manifest, compute_checksum, pack_explanation
 from porting.executables.explanations import explain_miss
-from porting.executables.machine import describe_processor, list_versions
+from porting.executables.machine import collect_versions, describe_processor
 from tests.executables.key_changes import CONFIG, changed, program, texts, with_dropout
 
 
@@ -85,11 +85,11 @@ def test_a_parameter_that_is_no_longer_trained_is_named(components):
     assert texts(components, new) == ["parameters now frozen (fc.weight)"]
 
 
-@pytest.mark.parametrize("name", sorted(list_versions()))
+@pytest.mark.parametrize("name", sorted(collect_versions()))
 def test_versions_are_named(name, components):
     old = changed(components, "versions", name, to="0.0")
 
-    assert texts(old, components) == [f"{name} 0.0 -> {list_versions()[name]}"]
+    assert texts(old, components) == [f"{name} 0.0 -> {collect_versions()[name]}"]
 
 
 def test_a_processor_is_named_with_what_it_lacks(components):

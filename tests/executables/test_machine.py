@@ -14,7 +14,7 @@ from porting.executables import machine
 def test_the_version_of_torch_is_the_one_that_torch_says():
     program = (
         "import sys; from porting.executables import machine;"
-        "print(machine.list_versions()['torch'], 'torch' in sys.modules)"
+        "print(machine.collect_versions()['torch'], 'torch' in sys.modules)"
     )
 
     printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
@@ -57,27 +57,27 @@ def test_the_compiler_is_the_one_that_the_environment_names(tmp_path, monkeypatc
     monkeypatch.setenv("CXX", f"{program} -m64")
 
     assert machine.find_compiler() == str(program)
-    assert machine.list_compiler_settings()["CXX"] == f"{program} -m64"
+    assert machine.collect_compiler_settings()["CXX"] == f"{program} -m64"
 
 
 def test_settings_that_change_no_program_are_none(monkeypatch):
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/somewhere")
     monkeypatch.setenv("TORCHINDUCTOR_MAX_AUTOTUNE", "1")
 
-    assert "TORCHINDUCTOR_CACHE_DIR" not in machine.list_compiler_settings()
-    assert machine.list_compiler_settings()["TORCHINDUCTOR_MAX_AUTOTUNE"] == "1"
+    assert "TORCHINDUCTOR_CACHE_DIR" not in machine.collect_compiler_settings()
+    assert machine.collect_compiler_settings()["TORCHINDUCTOR_MAX_AUTOTUNE"] == "1"
 
 
 def test_a_processor_with_more_instructions_runs_what_another_was_compiled_for():
     theirs = {**machine.describe_processor(), "instructions": []}
 
-    assert machine.list_machine_differences(machine.list_versions(), theirs) == []
+    assert machine.list_machine_differences(machine.collect_versions(), theirs) == []
 
 
 def test_differences_say_what_is_missing():
     theirs = {**machine.describe_processor(), "instructions": ["bcd"]}
 
-    assert machine.list_machine_differences({**machine.list_versions(), "torch": "1.0"}, theirs) == [
-        f"it is for torch 1.0, this is {machine.list_versions()['torch']}",
+    assert machine.list_machine_differences({**machine.collect_versions(), "torch": "1.0"}, theirs) == [
+        f"it is for torch 1.0, this is {machine.collect_versions()['torch']}",
         "this processor lacks bcd",
     ]

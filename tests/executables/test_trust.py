@@ -14,7 +14,7 @@ from porting.diagnostics import ExecutableError, OptionError
 from porting.executables import trust
 from porting.executables.archive import export_archive, import_archive
 from porting.executables.store import ExecutableStore
-from porting.executables.trust import UntrustedError, find_trusted_folder, make_folder, require_trusted_folder
+from porting.executables.trust import UntrustedError, create_folder, find_trusted_folder, require_trusted_folder
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="this system has no owners of files")
 
@@ -130,7 +130,7 @@ def test_an_entry_that_is_a_link_to_somewhere_is_no_entry_of_the_store(kept, mak
 
 
 def test_nothing_is_kept_where_others_can_write(store, make_key, files, reported):
-    make_folder(store.programs)
+    create_folder(store.programs)
     store.programs.chmod(0o777)
 
     assert not store.keep(make_key(), files, {})
@@ -191,7 +191,7 @@ def test_a_system_without_owners_of_files_is_not_asked(tmp_path, monkeypatch):
 def test_nothing_is_imported_into_a_folder_that_others_can_write_to(kept, tmp_path):
     export_archive(kept, tmp_path / "programs.zip", [entry.digest for entry in kept.list_entries()])
     other = ExecutableStore(tmp_path / "open")
-    make_folder(other.folder)
+    create_folder(other.folder)
     other.folder.chmod(0o777)
 
     with pytest.raises(ExecutableError, match="E004.*others can write"):

@@ -66,3 +66,7 @@ def test_nothing_is_cut_off_in_a_browser_and_arrows_go_from_part_to_part(plan, w
     found = json.loads(done.stdout)
     assert (found["wide"], found["messages"], found["dark"]) == ([], [], scheme == "dark")
     assert [found["first"], found["second"]] == found["titles"]
+
+
+def test_a_notebook_shows_a_plan_as_its_page(plan):
+    assert "Memory of each IPU" in plan._repr_html_()

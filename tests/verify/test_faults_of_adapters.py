@@ -228,7 +228,7 @@ FAULTS: Dict[str, Any] = {
         Case(more={"scheduler": lambda optimizer: StepLR(optimizer, 1, 0.5)}),
     ),
     "assigned_buffers": (
-        exchange_all(assigned_buffers._list_buffers, lambda held: []),
+        exchange_method(assigned_buffers, "list_held_buffers", lambda modules: []),
         Case(model=lambda: Remembering(4, 3)),
     ),
     "batch_counts": (exchange_all(batch_counts._count_uses, lambda uses: {}), Case(model=normed)),

@@ -13,15 +13,15 @@ from porting.verify.certificate import Verdict
 from porting.verify.optimizer_settings import compare_settings, iter_setting_differences, read_settings
 
 MODEL = nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 1))
-NAMES = {id(parameter): name for name, parameter in MODEL.named_parameters()}
+NAMED = list(MODEL.named_parameters())
 
 
 def sgd(**changes):
-    return read_settings(torch.optim.SGD(MODEL.parameters(), **{"lr": 0.1, **changes}), NAMES)
+    return read_settings(torch.optim.SGD(MODEL.parameters(), **{"lr": 0.1, **changes}), NAMED)
 
 
 def adam(kind=torch.optim.Adam, **changes):
-    return read_settings(kind(MODEL.parameters(), **{"lr": 0.1, "weight_decay": 0.0, **changes}), NAMES)
+    return read_settings(kind(MODEL.parameters(), **{"lr": 0.1, "weight_decay": 0.0, **changes}), NAMED)
 
 
 @pytest.mark.parametrize(
@@ -54,13 +54,13 @@ def test_without_decay_adam_and_adamw_are_one():
 def test_what_only_some_parameters_have_is_told_by_their_names():
     groups = [{"params": MODEL[0].parameters()}, {"params": MODEL[1].parameters(), "weight_decay": 0.1}]
 
-    (found,) = compare_settings(sgd(), read_settings(torch.optim.SGD(groups, lr=0.1), NAMES), 1)
+    (found,) = compare_settings(sgd(), read_settings(torch.optim.SGD(groups, lr=0.1), NAMED), 1)
 
     assert found.name == "weight_decay of `1.weight`, `1.bias`"
 
 
 def test_a_parameter_that_only_one_side_trains_is_told():
-    some = read_settings(torch.optim.SGD(MODEL[0].parameters(), lr=0.1), NAMES)
+    some = read_settings(torch.optim.SGD(MODEL[0].parameters(), lr=0.1), NAMED)
 
     (found,) = compare_settings(sgd(), some, 1)
 
@@ -68,7 +68,7 @@ def test_a_parameter_that_only_one_side_trains_is_told():
 
 
 def test_the_norm_that_gradients_are_clipped_to_is_a_setting():
-    clipped = read_settings(torch.optim.SGD(MODEL.parameters(), lr=0.1), NAMES, 1.0)
+    clipped = read_settings(torch.optim.SGD(MODEL.parameters(), lr=0.1), NAMED, 1.0)
 
     assert [found.name for found in compare_settings(clipped, sgd(), 1)] == ["max_grad_norm"]
     assert sgd()["0.weight"]["max_grad_norm"] == math.inf

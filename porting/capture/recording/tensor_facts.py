@@ -82,7 +82,7 @@ class TensorFacts:
         writes = self._writes.get(identify_memory(tensor.fake), ()) if self._writes else ()
         return [node for moment, node in writes if moment <= self._moment]
 
-    def find_written_nodes(self) -> FrozenSet[torch.fx.Node]:
+    def collect_written_nodes(self) -> FrozenSet[torch.fx.Node]:
         """Return the nodes behind whose values an operator changed the memory in place."""
         return frozenset(tensor.node for tensor in self._alive if self._writes and self.was_written(tensor))
 

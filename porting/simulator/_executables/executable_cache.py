@@ -15,7 +15,7 @@ from typing import Any, Iterator, Mapping, Optional
 from torch import nn
 
 from ...capture import StepGraph
-from ...executables.trust import make_folder
+from ...executables.trust import create_folder
 from ...support.atomic_files import write_atomically
 from .._device.device_target import uses_ipu_model
 from .._graph.graph_files import hash_record, make_graph_record
@@ -99,7 +99,7 @@ def _open_locked(path: Path) -> Iterator[Any]:
 
 def _require_writable(folder: Path) -> None:
     try:
-        make_folder(folder)
+        create_folder(folder)
     except OSError:
         pass
     if not (folder.is_dir() and os.access(folder, os.W_OK)):

@@ -1,4 +1,7 @@
-"""The numbers of one phase on both sides, what it takes to explain the port's, and numbers that are tried for it."""
+"""Try which numbers explain the port's, in one phase of a step: other labels, settings, shares and factors.
+
+`hypotheses` makes its predicates of these.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,9 @@ from typing import Any, Callable, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 
-from porting.structure import flatten_tensors, map_tensors
+from porting.structure import map_tensors
 from porting.support.host_state import keep_streams
+from porting.verify import calls
 from porting.verify.plain_runs import copy_training
 from porting.verify.plain_training import MicroBatch, PlainTraining
 from porting.verify.reference_loss import make_loss_function
@@ -254,8 +258,7 @@ def try_mode(is_training: bool, case: Case) -> Numbers:
 
 def count_rows(case: Case) -> int:
     """Count the samples of a micro-batch."""
-    tensors = [tensor for tensor in flatten_tensors(case.evidence.micro_batches[0]) if tensor.dim()]
-    return len(tensors[0]) if tensors else 1
+    return calls.count_rows(case.evidence.micro_batches[0])
 
 
 def find_labels(training: PlainTraining, micro_batch: MicroBatch) -> Numbers:

@@ -1,4 +1,7 @@
-"""All that is known of the step in which a port first differs: both sides traced, and the settings compared."""
+"""Gather all that is known of the step in which a port first differs: both sides traced, and the settings compared.
+
+`location` searches in it.
+"""
 
 from __future__ import annotations
 
@@ -85,11 +88,8 @@ class Evidence:
     def optimizer(self) -> List[SettingDifference]:
         """What differs between the settings of the optimizers."""
         own, device = self.plain, self.ported.optimizer
-        names = (
-            {id(value): name for name, value in of.named_parameters()} for of in (own.model, self.ported.port.wrapped)
-        )
-        plain = read_settings(own.optimizer, next(names), own.max_grad_norm)
-        return compare_optimizers(plain, read_settings(device, next(names)))
+        plain = read_settings(own.optimizer, own.model.named_parameters(), own.max_grad_norm)
+        return compare_optimizers(plain, read_settings(device, self.ported.port.wrapped.named_parameters()))
 
     @property
     def replicas(self) -> int:

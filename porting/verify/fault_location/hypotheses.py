@@ -371,9 +371,7 @@ CAUSES: Mapping[str, Mapping[str, Predicate]] = {
             _find_rounding
         ),
     },
-    "derivative": {
-        "from `{name}` of `{owner}` on the gradients are others: {how}": _find_rounding,
-    },
+    "derivative": {"from `{name}` of `{owner}` on the gradients are others: {how}": _find_rounding},
     "start": {
         "`{name}` is tied to `{other}` in plain PyTorch, and a parameter of its own in the port": _find_tied,
         "only plain PyTorch has `{name}`": when(lambda case: case.names[0] not in case.ported),

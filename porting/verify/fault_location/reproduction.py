@@ -1,4 +1,7 @@
-"""Programs of about ten lines that show a difference alone: a module or an operator of both sides, random input."""
+"""Write programs of about ten lines that show a difference alone, with a module or an operator of both sides.
+
+A location has one where running it shows a difference.
+"""
 
 from __future__ import annotations
 

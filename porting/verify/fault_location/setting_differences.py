@@ -1,4 +1,7 @@
-"""Settings of a plain training against those of a port: modules, loss, optimizer; what differs, with both values."""
+"""List the settings of modules, losses and optimizers of which a port has another value than plain PyTorch.
+
+`evidence` and the words of a location have them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The values of a micro-batch in the order in which they arise: those of its operators, then those of their gradients.
+"""Record the values of a micro-batch in the order in which they arise: those of operators, then their gradients.
 
 Both sides are recorded in the same way, below autograd, so that eager PyTorch and a replayed graph show the same
 operators. Tensors with many elements are kept in part.

@@ -1,4 +1,4 @@
-"""Two traces of one micro-batch side by side: the first operator that differs, and the first gradient that does.
+"""Find the first operator and the first gradient that differ between two traces of one micro-batch.
 
 Operators are aligned by the path of their module and their order in it. What is rounding is told by a third trace, of
 plain PyTorch with weights that differ in their last bits.

@@ -1,4 +1,7 @@
-"""One optimizer step with all that arises in it: of plain PyTorch as it runs, of a port as its call is replayed."""
+"""Trace one optimizer step with all that arises in it: of plain PyTorch as it runs, of a port in a replay of its call.
+
+`evidence` has a trace of each side.
+"""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from porting.engines.aot.inductor.unwanted import OPTIONAL_CHANGES, is_wanted, r
 from porting.engines.compiled.call_layout import TensorSpec
 from porting.engines.compiled.program_file import write_program
 from porting.engines.compiled.programs import Program
-from porting.executables.machine import list_compiler_settings
+from porting.executables.machine import collect_compiler_settings
 
 _COMPILE = """
 from pathlib import Path
@@ -43,7 +43,7 @@ def test_a_change_that_there_is_not_is_refused(monkeypatch):
 def test_a_program_without_a_change_is_another_executable(monkeypatch):
     monkeypatch.setenv("PORTING_LEAVE_OUT", "short_sums")
 
-    assert list_compiler_settings()["PORTING_LEAVE_OUT"] == "short_sums"
+    assert collect_compiler_settings()["PORTING_LEAVE_OUT"] == "short_sums"
 
 
 @pytest.mark.slow
