@@ -54,33 +54,41 @@ def check_host_calls(program: Program, step: TrainingStep, calls: Sequence[ast.C
     file = step.file
     if not any(_get_method(call) == "zero_grad" for call in calls):
         raise StepError(file, step.backward, "nothing clears the gradients, which are added up from step to step")
-    of_scaler = {id(one.node) for one in program.facts.calls if one.is_on(Kind.SCALER) and not one.is_method("step")}
-    clips = {id(one.call) for one in program.list_sites(Role.CLIP)}
     at_step = next(call for call in calls if _get_method(call) == "step")
     for one in _list_optimizers(program, at_step):
-        if not one.name.startswith("torch.optim.") or one.name.rpartition(".")[2] not in _OF_DEVICE:
-            reason = f"the device has no `{one.name.rpartition('.')[2]}`"
-            raise StepError(file, at_step, reason, _TAKE_ANOTHER)
+        name = one.name.rpartition(".")[2]
+        if not one.name.startswith("torch.optim.") or name not in _OF_DEVICE:
+            raise StepError(file, at_step, f"the device has no `{name}`", _TAKE_ANOTHER)
+    of_scaler = {id(one.node) for one in program.facts.calls if one.is_on(Kind.SCALER) and not one.is_method("step")}
+    clips = {id(one.call) for one in program.list_sites(Role.CLIP)}
     for call in calls:
-        statement = file.get_statement(call)
-        is_clear = _get_method(call) == "zero_grad" and step.backward.lineno < call.lineno < at_step.lineno
-        if is_clear or id(call) in clips and call.lineno > at_step.lineno:
-            raise StepError(file, call, f"`{ast.unparse(statement)}` stands where it has no effect on the step")
-        if not isinstance(statement, ast.Expr) or statement.value is not call:
-            raise StepError(file, call, f"what `{ast.unparse(call.func)}` returns is used")
-        if id(call) in clips:
-            test = _find_condition(file, statement)
-            norm = _read_norm(file, call)
-            step.max_norm = norm if test is None else ast.IfExp(test, norm, ast.Constant(None))
-            if test is not None:
-                continue
-        if id(call) not in of_scaler:
-            _check_condition(step, statement, calls)
+        _check_place(step, call, at_step, is_clip=id(call) in clips)
+        is_handed_over = id(call) in clips and _hand_over_norm(step, call)
+        if not is_handed_over and id(call) not in of_scaler:
+            _check_condition(step, file.get_statement(call), calls)
     step.accumulation = _find_accumulation(step, at_step)
-    for one in ast.walk(step.scope):
-        if isinstance(one, ast.Attribute) and one.attr == "grad":
-            raise StepError(file, one, "the loop looks at gradients, which stay on the device")
+    for node in ast.walk(step.scope):
+        if isinstance(node, ast.Attribute) and node.attr == "grad":
+            raise StepError(file, node, "the loop looks at gradients, which stay on the device")
     step.host = [file.get_statement(one) for one in calls]
+
+
+def _check_place(step: TrainingStep, call: ast.Call, at_step: ast.Call, *, is_clip: bool) -> None:
+    """Raise StepError for a call whose result is used, or which has no effect where it stands."""
+    statement = step.file.get_statement(call)
+    if not isinstance(statement, ast.Expr) or statement.value is not call:
+        raise StepError(step.file, call, f"what `{ast.unparse(call.func)}` returns is used")
+    is_clear = _get_method(call) == "zero_grad" and step.backward.lineno < call.lineno < at_step.lineno
+    if is_clear or is_clip and call.lineno > at_step.lineno:
+        raise StepError(step.file, call, f"`{ast.unparse(statement)}` stands where it has no effect on the step")
+
+
+def _hand_over_norm(step: TrainingStep, call: ast.Call) -> bool:
+    """Note the norm that gradients are clipped to, and tell whether a test of its own goes with it."""
+    test = _find_condition(step.file, step.file.get_statement(call))
+    norm = _read_norm(step.file, call)
+    step.max_norm = norm if test is None else ast.IfExp(test, norm, ast.Constant(None))
+    return test is not None
 
 
 def _list_optimizers(program: Program, at_step: ast.Call) -> List[ProgramObject]:

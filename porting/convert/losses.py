@@ -8,10 +8,10 @@ from __future__ import annotations
 import ast
 import re
 from dataclasses import dataclass
-from typing import Dict, List, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 
 from porting.convert.names import list_reads, list_writes, substitute
-from porting.convert.places import PortPlace, get_root_of
+from porting.convert.places import PortPlace
 from porting.convert.training_step import StepError, TrainingStep
 
 __all__ = ["PortedLoss", "make_loss"]
@@ -57,13 +57,11 @@ def _find_own_loss(step: TrainingStep) -> Optional[Dict[str, str]]:
         return None
     if not step.loss_units and step.loss_name in step.outputs:
         return {} if len(step.outputs) == 1 else {"loss_output": str(step.outputs.index(step.loss_name))}
-    value = getattr(step.loss_units[0], "value", None) if step.loss_units else step.loss
-    if len(step.outputs) > 1 or len(step.loss_units) > 1 or get_root_of(ast.unparse(value)) != step.outputs[0]:
+    value: Any = getattr(step.loss_units[0], "value", None) if step.loss_units else step.loss
+    is_part = isinstance(value, (ast.Attribute, ast.Subscript)) and ast.unparse(value.value) == step.outputs[0]
+    if len(step.outputs) > 1 or len(step.loss_units) > 1 or not is_part:
         return None
-    if isinstance(value, ast.Attribute) and isinstance(value.value, ast.Name):
-        return {"loss_output": repr(value.attr)}
-    is_key = isinstance(value, ast.Subscript) and isinstance(value.value, ast.Name)
-    return {"loss_output": ast.unparse(value.slice)} if is_key else None
+    return {"loss_output": repr(value.attr) if isinstance(value, ast.Attribute) else ast.unparse(value.slice)}
 
 
 def _name_labels(step: TrainingStep, taken: Set[str]) -> List[str]:
