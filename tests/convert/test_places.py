@@ -1,4 +1,4 @@
-"""A port stands where model and optimizer are there, before the loop, and the loss is said in the words of that place."""
+"""A port stands where model and optimizer are there, before the loop; its loss is said in the words of that place."""
 
 from __future__ import annotations
 
