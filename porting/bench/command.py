@@ -6,6 +6,7 @@ It says what compiling is worth.
 from __future__ import annotations
 
 import argparse
+import json
 import signal
 import sys
 from pathlib import Path
@@ -40,9 +41,11 @@ from porting.bench.pages import lay_out_result, list_failures
 from porting.bench.processes import Case, run_case
 from porting.bench.results import ResultFile, read_results
 from porting.bench.tables import Table, lay_out_tables, name_case
-from porting.cli import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, count, positive
-from porting.diagnostics import render_all
-from porting.support.atomic_files import write_atomically
+from porting.cli import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_NOT_RUN, count, positive
+from porting.cli.completion import offer
+from porting.cli.output_files import require_folders, write_output
+from porting.diagnostics import render_all, show
+from porting.engines import list_choices, require_engine
 
 __all__ = ["add_arguments", "run"]
 
@@ -70,9 +73,7 @@ a session:
 A ratio above 1 says that the port is faster than eager. Every case of a matrix
 runs in a process of its own.
 
-exit status: 0 done, 1 a case failed, or trained something else than eager did,
-or a finding stopped it, 2 wrong usage, 130 interrupted (the result file then
-holds what was measured)
+After an interrupt the result file holds what was measured.
 """
 
 
@@ -87,7 +88,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         for flag, settings in options.items():
             name = flag.replace("-", "_")
             choices: Mapping[str, Any] = {"choices": NAMED_SETTINGS[name]} if name in NAMED_SETTINGS else {}
-            group.add_argument(f"--{flag}", *_FORMER_FLAGS.get(flag, ()), **choices, **settings)
+            action = group.add_argument(f"--{flag}", *_FORMER_FLAGS.get(flag, ()), **choices, **settings)
+            if flag == "engine":
+                offer(action, list_choices)
 
 
 def _parse_ways(text: str) -> Tuple[str, ...]:
@@ -164,20 +167,18 @@ _OPTIONS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
 def run(arguments: argparse.Namespace) -> int:
     """Measure what is asked for and print it.
 
-    Raises PortingError T001, T002, T005, T006 or X001 before anything runs.
+    Raises PortingError E029, P004, T001, T002, T005, T006 or X001 before anything runs.
     """
     if arguments.list_workloads:
-        for name, entry in load_workloads().WORKLOADS.items():
-            demands = ", ".join(f"{precision} x{value:g}" for precision, value in entry.demanded.items())
-            print(f"{name:<36} batch {entry.batch:>3}  {entry.title:<50} {demands}".rstrip())
-        return EXIT_DONE
+        return _show_workloads(as_json=arguments.format == "json")
     _check_usage(arguments)
+    require_folders(arguments.json, arguments.html, arguments.png)
     matrix = read_matrix(arguments)
     target = arguments.target or choose_suite(arguments.suite)
     entries, findings = choose_entries(target, only=arguments.only)
     if findings:
-        print(render_all(findings, arguments.format), file=sys.stderr)
-        return EXIT_FAILED
+        show(render_all(findings, arguments.format), sys.stderr)
+        return EXIT_NOT_RUN
     earlier = read_results(arguments.compare) if arguments.compare is not None else None
     if arguments.png is not None:
         from porting.bench.charts import require_matplotlib
@@ -193,6 +194,8 @@ def run(arguments: argparse.Namespace) -> int:
         for case in make_cases(entry, matrix, arguments)
     ]
     cases = choose_cases(all_cases, arguments.part)
+    for engine in dict.fromkeys(case.choices.engine for case, _timeout in cases):
+        require_engine(engine or "auto")
     results = ResultFile(
         [case for case, _timeout in cases],
         arguments.json,
@@ -209,8 +212,29 @@ def run(arguments: argparse.Namespace) -> int:
     if interrupted:
         print("interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
-    counts = [record["result"] is not None and not list_failures(record["result"]) for record in results.own_cases]
-    return EXIT_DONE if all(counts) else EXIT_FAILED
+    return _choose_status([record["result"] for record in results.own_cases])
+
+
+def _show_workloads(*, as_json: bool) -> int:
+    workloads = load_workloads().WORKLOADS
+    if as_json:
+        listed = [
+            {"name": name, "batch": entry.batch, "title": entry.title, "demanded": dict(entry.demanded)}
+            for name, entry in workloads.items()
+        ]
+        print(json.dumps(listed, indent=2))
+        return EXIT_DONE
+    for name, entry in workloads.items():
+        demands = ", ".join(f"{precision} x{value:g}" for precision, value in entry.demanded.items())
+        print(f"{name:<36} batch {entry.batch:>3}  {entry.title:<50} {demands}".rstrip())
+    return EXIT_DONE
+
+
+def _choose_status(measured: Sequence[Any]) -> int:
+    """Choose the exit status of some results, of which None stands for a case that has none."""
+    if any(result is None for result in measured):
+        return EXIT_NOT_RUN
+    return EXIT_FAILED if any(map(list_failures, measured)) else EXIT_DONE
 
 
 def _check_usage(arguments: argparse.Namespace) -> None:
@@ -273,11 +297,20 @@ def _tell_results(results: ResultFile, earlier: Optional[Mapping[str, Any]], arg
     if arguments.html is not None:
         from porting.bench.html_page import write_html
 
-        write_atomically(arguments.html, write_html(results.content, comparison=compared).encode())
+        write_output(arguments.html, write_html(results.content, comparison=compared).encode())
     if arguments.png is not None:
         from porting.bench.charts import write_png
 
         write_png(results.content, arguments.png)
+    if arguments.format == "json":
+        print(json.dumps(results.content, indent=2, allow_nan=False))
+    else:
+        _print_tables(results, compared)
+    for file in filter(None, (arguments.json, arguments.html, arguments.png)):
+        print(f"wrote {file}", file=sys.stderr)
+
+
+def _print_tables(results: ResultFile, compared: Optional[Table]) -> None:
     machine = results.content["machine"]
     print(f"{machine['processor']}, {machine['num_cores']} cores, Python {machine['python']}, torch {machine['torch']}")
     # the load of other programs only: that of the minute before this one began
@@ -296,5 +329,3 @@ def _tell_results(results: ResultFile, earlier: Optional[Mapping[str, Any]], arg
     below = [*lay_out_orders(cases), *lay_out_machinery(cases)]
     for lines in filter(None, (shown, below, *(list(lay_out_tables(tables)) for tables in kinds))):
         print("\n".join(["", *lines]))
-    for file in filter(None, (arguments.json, arguments.html, arguments.png)):
-        print(f"wrote {file}", file=sys.stderr)

@@ -21,9 +21,9 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
 from porting.bench.case_tables import summarize_cases
 from porting.bench.choices import BenchSettings
 from porting.bench.processes import Case
+from porting.cli.output_files import write_output
 from porting.diagnostics import PortingError
 from porting.executables.machine import describe_processor
-from porting.support.atomic_files import write_atomically
 from porting.support.plain_data import WrongDataError, read_plain
 from porting.support.process import usable_cores
 from porting.version import VERSION
@@ -113,7 +113,7 @@ class ResultFile:
     def _write_file(self) -> None:
         self.content["summary"] = summarize_cases(self.cases, demanded_mean=self._demanded_mean)
         if self._path is not None:
-            write_atomically(self._path, (json.dumps(self.content, indent=2, allow_nan=False) + "\n").encode())
+            write_output(self._path, (json.dumps(self.content, indent=2, allow_nan=False) + "\n").encode())
 
 
 def read_results(path: Union[str, Path]) -> Dict[str, Any]:

@@ -23,9 +23,6 @@ _EPILOG = """\
 on a copy, to see what its objects are and to prove the conversion. Without --style
 the idiomatic one is tried first, and the minimal one where that leaves something
 or is not proven.
-
-exit status: 0 all columns passed, or with --plan nothing is left to a person;
-1 a column failed or was not run, or something is left; 2 it could not be run
 """
 
 

@@ -18,9 +18,6 @@ _EPILOG = """\
 
 What is left is plain PyTorch, which needs nothing of this package. Checkpoints of a
 port hold plain weights, and stay as they are.
-
-exit status: 0 all columns passed; 1 a column failed or was not run, or something is
-left to a person; 2 it could not be run
 """
 
 
