@@ -213,11 +213,11 @@ class _Editor(cst.CSTTransformer):
     def _guard(self, statements: List[Any], test: str, instead: str) -> List[Any]:
         """Put statements under an `if`; comments before the first one stay before the `if`."""
         leading = statements[0].leading_lines
-        inner = cst.IndentedBlock([statements[0].with_changes(leading_lines=()), *statements[1:]])
+        first = statements[0].with_changes(leading_lines=())
+        inner = cst.IndentedBlock([first, *statements[1:]])
         if instead:
-            made = cst.If(
-                self._parse_expression(test), cst.IndentedBlock(self._parse(instead)), cst.Else(inner), leading
-            )
+            other: Any = first if len(statements) == 1 and isinstance(first, cst.If) else cst.Else(inner)
+            made = cst.If(self._parse_expression(test), cst.IndentedBlock(self._parse(instead)), other, leading)
         else:
             made = cst.If(self._parse_expression(_negate(test)), inner, leading_lines=leading)
         return [made]
@@ -257,7 +257,6 @@ def _negate(test: str) -> str:
 def _add_imports(module: cst.Module, codes: Iterable[str]) -> cst.Module:
     """Add what is imported: modules before the first import of the file, all else behind the last one at its top."""
     parts = [cst.parse_module(textwrap.dedent(code).strip("\n"), module.config_for_parsing).body for code in codes]
-    modules = [new for body in parts for new in body if not isinstance(new, cst.Try) and not _has_import(module, new)]
     others = [new for body in parts for new in body if isinstance(new, cst.Try)]
     body = list(module.body)
     begin = next((n for n, one in enumerate(body) if not _is_header(one, n)), len(body))
@@ -267,6 +266,8 @@ def _add_imports(module: cst.Module, codes: Iterable[str]) -> cst.Module:
             end = max(end, number + 1)
         elif not isinstance(statement, (cst.Try, cst.If)):
             break
+    top = module.with_changes(body=body[begin:end])  # an import further down comes too late
+    modules = [new for part in parts for new in part if not isinstance(new, cst.Try) and not _has_import(top, new)]
     if modules and begin < end:
         modules[0] = modules[0].with_changes(leading_lines=body[begin].leading_lines)
         body[begin] = body[begin].with_changes(leading_lines=[])

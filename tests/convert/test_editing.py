@@ -9,6 +9,7 @@ import pytest
 from porting.convert.editing import EditError, FileEdits
 from porting.convert.trees import ProgramFile
 from porting.source.files import read_source
+from tests.convert.conversions import LOOP, convert_text
 
 _TEXT = (
     "# begin\nimport os  # of Python\n\n\nif True:\n    a = 1  # one\n    b = f(a)\n\n"
@@ -113,3 +114,8 @@ def test_a_text_that_is_no_python_is_refused(edits_of):
     edits.replace(find_statement(edits, "x = f(1)").value, "if", "port", "a reason")
     with pytest.raises(EditError):
         edits.apply()
+
+
+def test_an_import_further_down_comes_too_late(tmp_path):
+    text, _made = convert_text(tmp_path, "__author__ = 'me'\nimport os\nimport sys\n" + LOOP)
+    assert text.index("import os") < text.index("os.environ")
