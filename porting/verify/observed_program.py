@@ -158,7 +158,7 @@ class ProgramObserver:
             self._is_stepping = False
         # a step on the host of what a device trains finds no gradients, and does nothing
         if any(parameter.grad is not None for group in optimizer.param_groups for parameter in group["params"]):
-            self._note(self._note_step, optimizer)
+            self._note_whole(self._note_step, optimizer)
         return result
 
     def _call_device(self, run: Run, executor: _Executor, *args: object, **kwargs: object) -> Any:
@@ -179,7 +179,7 @@ class ProgramObserver:
         executor.copyWeightsToHostIfNeeded()
         if not any(training.rows for training in self.observation.trainings):
             self._outputs.append(_copy_tensors(returned))
-        self._note(self._note_call, executor, [*map(_number_rows, flatten_tensors((args, kwargs)))], returned)
+        self._note_whole(self._note_call, executor, [*map(_number_rows, flatten_tensors((args, kwargs)))], returned)
         return returned
 
     def _hand_over(self, run: Run, executor: _Executor, optimizer: torch.optim.Optimizer) -> Any:
@@ -217,7 +217,7 @@ class ProgramObserver:
 
     # -- notes ---------------------------------------------------------------------------------------------------------
 
-    def _note(self, note: Callable[..., None], *args: object) -> None:
+    def _note_whole(self, note: Callable[..., None], *args: object) -> None:
         """Take notes of a step, which are whole or not at all: who ends the script waits for that."""
         self.is_noting = True
         note(*args)
