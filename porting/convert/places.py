@@ -11,7 +11,7 @@ import builtins
 from dataclasses import dataclass, replace
 from typing import Dict, List, Optional, Tuple
 
-from porting.convert.bindings import Binding, find_argument, find_bindings
+from porting.convert.bindings import Binding, find_argument, list_bindings
 from porting.convert.names import get_root, list_reads, substitute
 from porting.convert.program import Program
 from porting.convert.training_step import StepError, TrainingStep
@@ -218,7 +218,7 @@ def _find_among_attributes(program: Program, step: TrainingStep, level: _Level) 
         is_there = step.helper is not None and key == "model"
         file, use = (step.helper.file, step.call) if is_there and step.helper else (level.file, level.use)
         assert isinstance(use, ast.Call)
-        found = find_bindings(program, file, use, value)
+        found = list_bindings(program, file, use, value)
         ends = [one for one in found if isinstance(one, Binding) and one.after is not None]
         if len(ends) != 1 or len(found) != 1:
             raise StepError(level.file, level.use, f"where `{level.texts[key]}` is assigned was not found")
