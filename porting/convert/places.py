@@ -14,7 +14,7 @@ from typing import Dict, List, Optional, Tuple
 from porting.convert.bindings import Binding, find_argument, find_bindings
 from porting.convert.names import get_root, list_reads, substitute
 from porting.convert.program import Program
-from porting.convert.steps import StepError, TrainingStep
+from porting.convert.training_step import StepError, TrainingStep
 from porting.convert.trees import Function, ProgramFile
 
 __all__ = ["PortPlace", "find_place"]
@@ -60,11 +60,11 @@ class _Level:
 
 def find_place(program: Program, step: TrainingStep) -> PortPlace:
     """Find the place of the port of a step's model; raises StepError where there is none."""
-    texts = {"model": ast.unparse(step.model), "optimizer": ast.unparse(step.optimizer)}
+    texts = {"model": step.model, "optimizer": ast.unparse(step.optimizer)}
     texts.update({name: name for name in step.constants})
     if step.max_norm is not None:
         texts.update({name: name for name in list_reads(step.max_norm)})
-    level = _Level(step.file, step.backward_call, texts)
+    level = _Level(step.file, step.backward, texts)
     for _ in range(_DEEPEST):
         if level.texts["optimizer"].startswith("self."):
             return _find_among_attributes(program, step, level)

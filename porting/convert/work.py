@@ -30,7 +30,7 @@ from porting.support.progress import show_progress
 __all__ = ["Outcome", "convert_project", "eject_project"]
 
 _DRY_STEPS = 2
-_DRY_SECONDS = 120.0
+_DRY_SECONDS = 120
 Tell = Callable[[str], None]
 
 

@@ -136,8 +136,9 @@ class PortOptions:
 
     `stages` cuts the model into a pipeline: {"decoder": 1, "head": 0} begins a stage on IPU 1 where the module
     `decoder` is called, and another on IPU 0 where `head` is; what comes before the first is on IPU 0. The names are
-    those of `model.named_modules()`, in the order in which the model runs. A pipeline of N stages trains with an
-    accumulation of at least 2 N - 1. Inference is pipelined where `device_iterations` fill it, and else runs stage
+    those of `model.named_modules()`, in the order in which the model runs. "cell#2" is the second call of `cell` alone,
+    and stages that use the same weight are on the same IPU. A pipeline of N stages trains with an accumulation of at
+    least 2 N - 1. Inference is pipelined where `device_iterations` fill it, and else runs stage
     after stage. Losses and gradients are those without stages.
     `recompute` names modules whose output an IPU keeps for the backward pass, which computes what lies between again;
     with stages it also keeps what enters a stage, and nothing else. The device's compiler is told so, and no result
@@ -217,7 +218,10 @@ class PortOptions:
         compare=False,
     )
     stages: Optional[Mapping[str, int]] = _make_option(
-        None, "None, or names of modules with their IPU: 0, 1, ... without a gap", _are_stages, hash=False
+        None,
+        "None, or names of modules, or of their calls, with their IPU: 0, 1, ... without a gap",
+        _are_stages,
+        hash=False,
     )
     recompute: Union[str, Sequence[str]] = _make_option(
         (), "a list of names of modules, each once, 'none', 'sqrt', or a budget as '200 MB'", _is_recomputation

@@ -195,13 +195,13 @@ def _cut_pipeline(step: StepMemory, layout: Layout, options: PortOptions, limit:
         return None
     best: Optional[Change] = None
     least = measure_fullest(step, layout)
-    splitter = Splitter(step, layout)
+    splitter = Splitter(step, layout, accumulation=options.accumulation)
     for num_ipus in _PIPELINES:
         if not splitter.may_fit(num_ipus, limit) and num_ipus < _PIPELINES[-1]:
             continue
         split = splitter.split(num_ipus, limit)
         if split is None:
-            break
+            continue
         listed = ", ".join(f'"{name}": {ipu}' for name, ipu in split.stages.items())
         words = f"`stages={{{listed}}}`: {num_ipus} IPUs"
         changes: Dict[str, Any] = {"begins": split.begins, "ipus": split.ipus}

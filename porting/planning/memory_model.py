@@ -45,8 +45,8 @@ __all__ = [
     "balance_bytes",
     "balance_stage",
     "count_copies",
+    "count_product_rounds",
     "count_program_bytes",
-    "count_rounds",
     "count_value_bytes",
     "join_stages",
     "measure_fullest",
@@ -334,7 +334,7 @@ def measure_moment(step: StepMemory, layout: Layout, position: int, ipu: int, *,
     )
 
 
-def count_rounds(operation: Operation, layout: Layout, ipu: int) -> float:
+def count_product_rounds(operation: Operation, layout: Layout, ipu: int) -> float:
     """Return in how many rounds a product is computed: its parts, or more where it may not take the memory it wants."""
     if not operation.is_product:
         return 1.0

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Iterator, List, Tuple
 from ..diagnostics import align_columns, join_names
 
 if TYPE_CHECKING:
-    from .planner import Plan
+    from .plan_record import Plan
 
 __all__ = ["NAMES", "format_change", "format_mb", "format_plan"]
 
@@ -50,7 +50,9 @@ def format_plan(plan: Plan) -> str:
     rows.append(["together", *(_format_mebi(memory.total_bytes) for memory in plan.ipus)])
     rows.append(["+-", *(_format_mebi(memory.error_bytes) for memory in plan.ipus)])
     lines += align_columns([header, *rows], right=range(1, len(header)))
-    lines += [_format_verdict(plan), *_iter_places(plan), *_iter_speed(plan)]
+    lines += [_format_verdict(plan), *_iter_places(plan)]
+    # what does not fit has no speed
+    lines += [_format_fitting(plan)] if plan.verdict == "does not fit" else _iter_speed(plan)
     if plan.least_ipus > len(plan.ipus) and not plan.fits:
         lines.append(f"weights, gradients and optimizer state alone fill {plan.least_ipus} IPUs")
     if plan.verdict != "fits" and plan.remedies:
@@ -82,6 +84,15 @@ def _format_verdict(plan: Plan) -> str:
     text = f"{plan.verdict}: {plan.share:.0%} of the fullest IPU's memory ({low:.0%} to {high:.0%})"
     lines = [text, f"probability {plan.probability:.0%}; the largest part is {NAMES[plan.binding]}"]
     return "\n".join([*lines, *(f"  {reason}" for reason in plan.outside)])
+
+
+def _format_fitting(plan: Plan) -> str:
+    """Say on which machine the step would fit as it is."""
+    if plan.fitting is None:
+        return f"with these options it fits on no machine of {plan.target.name}"
+    num_ipus, machine = plan.fitting.num_ipus, plan.smallest_machine
+    name = f"{machine.name} is the smallest machine" if machine else f"no machine of {plan.target.name} has as many"
+    return f"with these options it fits on {num_ipus} IPU{'s' * (num_ipus > 1)}: {name}"
 
 
 def _iter_places(plan: Plan) -> Iterator[str]:

@@ -131,7 +131,7 @@ def measure_most_waiting(step: StepMemory, layout: Layout) -> int:
 def _collect_outputs(step: StepMemory) -> Dict[int, str]:
     """Return the modules that are called once by the operators that make their outputs: of several the outermost."""
     found: Dict[int, str] = {}
-    once = frozenset(step.called_once)
+    once = frozenset(name for name in step.calls if "#" not in name)
     for position, operation in enumerate(step.operations[:-1]):
         names = sorted(once.intersection(operation.ends), key=lambda name: name.count("."))
         if names:

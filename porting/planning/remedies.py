@@ -19,7 +19,7 @@ from ..options import PortOptions
 from .ladder import CHEAP, LADDER, WORTH_IT, Propose, spend_spare
 from .memory_model import Layout, measure_fullest, measure_ipus
 from .step_memory import StepMemory
-from .throughput import Forecast, forecast
+from .throughput import Forecast, Pace
 
 __all__ = ["Remedy", "choose_remedies", "list_first_remedy", "list_remedies"]
 
@@ -60,7 +60,7 @@ class Remedy:
         return {**shown, "options": dict(self.options)}
 
 
-_Pace = Callable[[Layout, PortOptions], Forecast]
+_Speed = Callable[[Layout, PortOptions], Forecast]
 
 
 def list_remedies(
@@ -139,7 +139,7 @@ def _iter_remedies(
     options: PortOptions,
     limit: int,
     proposals: Sequence[Propose],
-    pace: Optional[_Pace],
+    pace: Optional[_Speed],
 ) -> Iterator[Remedy]:
     together, written = layout, options
     size, speed = measure_fullest(step, layout), pace(layout, options) if pace else None
@@ -174,4 +174,4 @@ def _forecast_speed(
     if step.mode == "training":
         accumulation = max(accumulation, 2 * len(layout.begins) - 1)
     memories = measure_ipus(step, layout)
-    return forecast(step, layout, memories, machine, accumulation=accumulation, loader_rate=loader_rate)
+    return Pace(step, layout, memories, machine, accumulation, loader_rate).forecast()

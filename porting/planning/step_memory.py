@@ -67,8 +67,9 @@ class Operation:
 class StepMemory:
     """A step as a planner sees it: operators in their order, values, parameters and buffers, and where it uses them.
 
-    `called` are the modules in the order of their first call, each with the name of its class, and `called_once` those
-    where a stage can begin. `operators` are the names of all operators.
+    `called` are the modules in the order of their first call, each with the name of its class. `calls` are the places
+    where a stage can begin: the first operator of each call, by the name that stages have for it. `operators` are the
+    names of all operators.
     """
 
     mode: str
@@ -81,7 +82,7 @@ class StepMemory:
     input_bytes: int
     output_bytes: int
     called: Mapping[str, str]
-    called_once: Tuple[str, ...]
+    calls: Mapping[str, int]
     operators: FrozenSet[str] = frozenset()
 
     @property

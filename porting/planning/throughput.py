@@ -19,16 +19,17 @@ of 2021 trained at two thirds of the estimate, and its ResNet-50 on four IPUs at
 
 from __future__ import annotations
 
+import functools
 import math
 import statistics
 from dataclasses import dataclass
 from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..machines import Machine
-from .memory_model import Layout, StageMemory, count_rounds
+from .memory_model import Layout, StageMemory, count_product_rounds
 from .step_memory import Operation, StepMemory, count_device_bytes
 
-__all__ = ["Forecast", "Scale", "Seconds", "forecast", "list_scaling", "time_ipus", "time_operators"]
+__all__ = ["Forecast", "Pace", "Scale", "Seconds", "count_rounds", "time_ipus", "time_operators"]
 
 _ERROR = 0.15
 _MOST_CHIPS = 256
@@ -107,85 +108,74 @@ class Scale:
     share: float
 
 
-def list_scaling(
-    step: StepMemory,
-    layout: Layout,
-    memories: Sequence[StageMemory],
-    machine: Machine,
-    *,
-    accumulation: int,
-    loader_rate: Optional[float] = None,
-) -> List[Scale]:
-    """Forecast the speed on 1, 2, 4, ... replicas up to 256 chips, and further where the machine has more."""
-    found: List[Scale] = []
-    count = 1
-    while count * layout.num_ipus <= max(_MOST_CHIPS, machine.num_chips):
-        speed = forecast(
-            step,
-            layout,
-            memories,
-            machine,
-            accumulation=accumulation,
-            replicas=count,
-            loader_rate=loader_rate,
-        ).samples_per_second
-        single = found[0].samples_per_second if found else speed
-        found.append(Scale(count, speed, speed / (count * single)))
-        count *= 2
-    return found
-
-
-def forecast(
-    step: StepMemory,
-    layout: Layout,
-    memories: Sequence[StageMemory],
-    machine: Machine,
-    *,
-    accumulation: int,
-    replicas: Optional[int] = None,
-    loader_rate: Optional[float] = None,
-) -> Forecast:
-    """Estimate the speed of `step` as `layout` has it, on all replicas that `machine` has room for, or on `replicas`.
-
-    `memories` are those of the IPUs, and `loader_rate` the samples a second that the user's loader gives.
-    """
-    count = replicas or max(1, machine.num_chips // layout.num_ipus)
-    times = time_ipus(step, layout, machine)
-    slowest = max(times, key=sum)
-    num_stages = len(layout.begins)
-    rounds = accumulation + (2 * num_stages - 2 if step.mode == "training" else num_stages - 1)
-    seconds = {
-        "compute": rounds * slowest.compute,
-        "recomputation": rounds * slowest.recomputation,
-        "overhead": rounds * (slowest.overhead + _LOOP_SECONDS),
-        "update": _time_update(step, layout, machine) if step.mode == "training" else 0.0,
-        "links": _time_reduction(memories, machine, count, layout.num_ipus) if step.mode == "training" else 0.0,
-    }
-    samples = int(step.micro_batch * layout.scale * accumulation) * count
-    rate = samples / sum(seconds.values())
-    limit = max(seconds, key=lambda name: seconds[name])
-    hosts = max(1, count * layout.num_ipus // machine.links.chips_per_host_link)
-    carried = hosts * machine.links.host_rate / max(1.0, _count_host_bytes(step, layout, accumulation))
-    bound = min(carried, loader_rate or math.inf)
-    if bound < rate:
-        rate, limit = bound, "host"
-    return Forecast(
-        samples_per_second=rate,
-        replicas=count,
-        efficiency=accumulation / rounds,
-        balance=sum(map(sum, times)) / len(times) / sum(slowest),
-        limit=limit,
-        seconds=seconds,
-        samples_per_step=samples,
-    )
-
-
 class Seconds(NamedTuple):
     """What one micro-batch takes on an IPU: both passes, what is computed again, and operands that are read again."""
 
     compute: float
     recomputation: float
     overhead: float
+
+
+@dataclass(frozen=True)
+class Pace:
+    """What a speed follows from: `step` as `layout` has it on `machine`, whose operators are timed once.
+
+    `memories` are those of the IPUs, and `loader_rate` the samples a second that the user's loader gives.
+    """
+
+    step: StepMemory
+    layout: Layout
+    memories: Sequence[StageMemory]
+    machine: Machine
+    accumulation: int
+    loader_rate: Optional[float] = None
+
+    def list_scaling(self) -> List[Scale]:
+        """Forecast the speed on 1, 2, 4, ... replicas up to 256 chips, and further where the machine has more."""
+        most = max(_MOST_CHIPS, self.machine.num_chips) // self.layout.num_ipus
+        counts = [1 << power for power in range(most.bit_length())]
+        speeds = [self.forecast(count).samples_per_second for count in counts]
+        return [Scale(count, speed, speed / (count * speeds[0])) for count, speed in zip(counts, speeds)]
+
+    def forecast(self, replicas: Optional[int] = None) -> Forecast:
+        """Estimate the speed on all replicas that the machine has room for, or on `replicas`."""
+        step, layout, machine = self.step, self.layout, self.machine
+        count = replicas or max(1, machine.num_chips // layout.num_ipus)
+        rounds = count_rounds(step, self.accumulation, len(layout.begins))
+        slowest, trains = max(self._times, key=sum), step.mode == "training"
+        seconds = {
+            "compute": rounds * slowest.compute,
+            "recomputation": rounds * slowest.recomputation,
+            "overhead": rounds * (slowest.overhead + _LOOP_SECONDS),
+            "update": _time_update(step, layout, machine) if trains else 0.0,
+            "links": _time_reduction(self.memories, machine, count, layout.num_ipus) if trains else 0.0,
+        }
+        samples = int(step.micro_batch * layout.scale * self.accumulation) * count
+        rate = samples / sum(seconds.values())
+        limit = max(seconds, key=lambda name: seconds[name])
+        hosts = max(1, count * layout.num_ipus // machine.links.chips_per_host_link)
+        carried = hosts * machine.links.host_rate / max(1.0, _count_host_bytes(step, layout, self.accumulation))
+        bound = min(carried, self.loader_rate or math.inf)
+        if bound < rate:
+            rate, limit = bound, "host"
+        return Forecast(
+            samples_per_second=rate,
+            replicas=count,
+            efficiency=self.accumulation / rounds,
+            balance=sum(map(sum, self._times)) / len(self._times) / sum(slowest),
+            limit=limit,
+            seconds=seconds,
+            samples_per_step=samples,
+        )
+
+    @functools.cached_property
+    def _times(self) -> List[Seconds]:
+        return time_ipus(self.step, self.layout, self.machine)
+
+
+def count_rounds(step: StepMemory, accumulation: int, num_stages: int) -> int:
+    """Return the rounds of a pipeline in one optimizer step: those of its micro-batches, and those that fill it."""
+    return accumulation + (2 if step.mode == "training" else 1) * (num_stages - 1)
 
 
 def time_ipus(step: StepMemory, layout: Layout, machine: Machine) -> List[Seconds]:
@@ -227,7 +217,7 @@ def _time_operation(
         return min(moved, lookup / rate), 0.0
     peak = chip.float16_flops if layout.halves or operation.is_half else chip.float32_flops
     share = _SHARE_OF_CONVOLUTIONS if operation.is_convolution else _SHARE_OF_PEAK
-    again = (count_rounds(operation, layout, ipu) - 1) * values / rate
+    again = (count_product_rounds(operation, layout, ipu) - 1) * values / rate
     return max(layout.scale * operation.flops / (share * peak), moved), again
 
 

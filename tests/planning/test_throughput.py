@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from porting.machines import find_machine
+from porting.planning import throughput
 from porting.planning.memory_model import Layout, measure_ipus
-from porting.planning.throughput import forecast, list_scaling
+from porting.planning.throughput import Pace, count_rounds
 from tests.planning.step_chains import chain
 
 LAYOUT = Layout(begins=(0,), ipus=(0,), marks=(), recomputes=False, accumulates=True, state_bytes=8)
@@ -21,9 +22,9 @@ def busy_chain(length=4):
     return replace(step, operations=tuple(replace(op, flops=10**9) for op in step.operations))
 
 
-def speed(layout=LAYOUT, machine=POD, *, step=None, **how):
+def speed(layout=LAYOUT, machine=POD, *, step=None, accumulation=8, loader_rate=None, **how):
     step = busy_chain() if step is None else step
-    return forecast(step, layout, measure_ipus(step, layout), machine, **{"accumulation": 8, **how})
+    return Pace(step, layout, measure_ipus(step, layout), machine, accumulation, loader_rate).forecast(**how)
 
 
 def test_twice_the_work_takes_twice_the_time():
@@ -66,7 +67,7 @@ def test_a_loader_that_is_slower_binds():
 
 def test_more_replicas_train_more_and_each_of_them_less():
     step = busy_chain()
-    rows = list_scaling(step, LAYOUT, measure_ipus(step, LAYOUT), POD, accumulation=8)
+    rows = Pace(step, LAYOUT, measure_ipus(step, LAYOUT), POD, accumulation=8).list_scaling()
 
     assert [row.replicas for row in rows] == [1, 2, 4, 8, 16, 32, 64, 128, 256]
     assert all(more.samples_per_second > less.samples_per_second for less, more in zip(rows[:5], rows[1:6]))
@@ -130,3 +131,20 @@ def test_hours_are_those_of_the_samples():
 
     assert found.count_hours(found.samples_per_second * 7200) == pytest.approx(2.0)
     assert found.low < found.samples_per_second < found.high
+
+
+def test_operators_are_timed_once_for_all_numbers_of_replicas(monkeypatch):
+    timed = []
+    time_ipus = throughput.time_ipus
+    monkeypatch.setattr(throughput, "time_ipus", lambda *what: timed.append(what) or time_ipus(*what))
+    step = busy_chain()
+    pace = Pace(step, LAYOUT, measure_ipus(step, LAYOUT), POD, accumulation=8)
+
+    pace.forecast(), pace.list_scaling()
+
+    assert len(timed) == 1
+
+
+@pytest.mark.parametrize(("mode", "rounds"), [("training", 12), ("inference", 10)])
+def test_stages_are_filled_and_in_training_drained(mode, rounds):
+    assert count_rounds(replace(busy_chain(), mode=mode), 8, 3) == rounds
