@@ -23,6 +23,7 @@ _COLUMNS = ("specification", "numeric", "behavioral")
 _PROVED_BY = {"option": "specification", "import": "specification", "cuda": "specification"}
 """The column that shows whether an edit of a kind is right; all others show in the behavioral one."""
 _COLOURS = {Outcome.PASSED: "green", Outcome.FAILED: "red", Outcome.NOT_RUN: "yellow"}
+_UNRUN = "the program was not run: --run 'train.py ...' without --plan runs it"
 _MOST_FILES, _MOST_REASONS, _MOST_PLACES = 20, 20, 3
 
 
@@ -93,11 +94,8 @@ def describe_conversion(
 
 
 def _name_unrun() -> Sequence[Dict[str, Any]]:
-    reason = "it was not asked for"
-    return [
-        {"name": name, "outcome": Outcome.NOT_RUN.value, "reason": reason, "numbers": {}, "command": ""}
-        for name in _COLUMNS
-    ]
+    unrun = {"outcome": Outcome.NOT_RUN.value, "reason": _UNRUN, "numbers": {}, "command": ""}
+    return [{"name": name, **unrun} for name in _COLUMNS]
 
 
 def _count_edits(made: Conversion) -> str:
@@ -113,8 +111,7 @@ def _shorten(path: str, made: Conversion) -> str:
 def _list_columns(made: Conversion, proof: Optional[Proof]) -> List[Tuple[Outcome, str, str]]:
     if proof is not None:
         return [(column.outcome, column.name, column.reason) for column in proof.columns]
-    reason = "to prove it, say how the program is started: --run 'train.py ...'"
-    return [(Outcome.NOT_RUN, name, reason if made.changed else "there is nothing to prove") for name in _COLUMNS]
+    return [(Outcome.NOT_RUN, name, _UNRUN if made.changed else "nothing was converted") for name in _COLUMNS]
 
 
 def _lay_out(row: Tuple[Outcome, str, str], width: Optional[int], is_coloured: bool) -> List[str]:

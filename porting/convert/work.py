@@ -111,14 +111,14 @@ def _convert(target: Target, arguments: argparse.Namespace, tell: Tell) -> Tuple
         is_last = style == styles[-1]
         if made.left and not is_last:
             one = made.left[0]
-            notes.append(f"the {style} style was left: {os.path.basename(one.path)}:{one.line}: {one.reason}")
+            notes.append(f"the {style} style was not taken: {os.path.basename(one.path)}:{one.line}: {one.reason}")
             continue
         is_tried = target.is_run and not arguments.plan and bool(made.changed)
         proof = _prove(target, made, arguments, tell) if is_tried else None
         if is_last or proof is None or proof.is_proven:
             break
         reason = next(one.reason for one in proof.columns if one.outcome is not Passed.PASSED)
-        notes.append(f"the {style} style was left: {reason}")
+        notes.append(f"the {style} style was not taken: {reason}")
     return made, proof
 
 
