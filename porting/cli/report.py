@@ -44,8 +44,11 @@ _VERBS = {
 }
 _ENDS_ERROR = re.compile(r" *= more: ")
 # of a plan, a certificate and a benchmark, which say more after it
-_VERDICTS = ("fits: ", "tight: ", "does not fit: ", "outside the evidence: ")
-_VERDICTS += ("PASS: ", "FAIL: ", "CHAOTIC: ", "INCOMPLETE: ", "speed-up ")
+_VERDICTS = (
+    *("fits: ", "tight: ", "does not fit: ", "outside the evidence: "),
+    *("PASS: ", "FAIL: ", "CHAOTIC: ", "INCOMPLETE: "),
+    "speed-up ",
+)
 
 
 class _Part(NamedTuple):
