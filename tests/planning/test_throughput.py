@@ -135,8 +135,8 @@ def test_hours_are_those_of_the_samples():
 
 def test_operators_are_timed_once_for_all_numbers_of_replicas(monkeypatch):
     timed = []
-    time_ipus = throughput._time_ipus
-    monkeypatch.setattr(throughput, "_time_ipus", lambda *what: timed.append(what) or time_ipus(*what))
+    time_ipus = throughput.time_ipus
+    monkeypatch.setattr(throughput, "time_ipus", lambda *what: timed.append(what) or time_ipus(*what))
     step = busy_chain()
     pace = Pace(step, LAYOUT, measure_ipus(step, LAYOUT), POD, accumulation=8)
 
