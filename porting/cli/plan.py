@@ -9,7 +9,7 @@ import argparse
 import dataclasses
 import json
 from pathlib import Path
-from typing import Any, Dict, Mapping, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Mapping, Tuple
 
 from porting.cli import EXIT_DONE, EXIT_FAILED, count, positive
 from porting.cli.completion import offer
@@ -17,6 +17,9 @@ from porting.cli.export import PROGRAM_HELP, add_step_arguments, load_step_progr
 from porting.cli.output_files import require_folders, write_output
 from porting.diagnostics import show, suggest_name
 from porting.machines.machine import read_machines
+
+if TYPE_CHECKING:
+    from porting.planning import Plan
 
 __all__ = ["add_arguments", "run"]
 
@@ -107,7 +110,7 @@ def run(arguments: argparse.Namespace) -> int:
     return EXIT_DONE if plan.fits else EXIT_FAILED
 
 
-def _print_inputs(arguments: argparse.Namespace, plan: Any) -> None:
+def _print_inputs(arguments: argparse.Namespace, plan: Plan) -> None:
     """Print what the loader gave, and how long the samples take: the hours in which 9 of 10 such trainings end."""
     if arguments.loader is not None:
         show(arguments.loader)
@@ -120,7 +123,7 @@ def _print_inputs(arguments: argparse.Namespace, plan: Any) -> None:
         print(f", {hours * chips:,.0f} IPU hours")
 
 
-def _print_plan(plan: Any, measured: Mapping[str, Any], *, as_json: bool) -> None:
+def _print_plan(plan: Plan, measured: Mapping[str, Any], *, as_json: bool) -> None:
     if as_json:
         print(json.dumps({**plan.to_dict(), **measured}, indent=2))
     else:

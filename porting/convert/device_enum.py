@@ -43,8 +43,8 @@ class DeviceEnum:
                 texts[f"{ast.unparse(one.left)} == {get_root(one.comparators[0])}.IPU"] += 1
         return texts.most_common(1)[0][0] if texts else ""
 
-    def make_option(self, program: Program, test: str) -> Optional[DeviceOption]:
-        """Make the option that chooses the device by this enum; None where its words are not known."""
+    def find_option(self, program: Program, test: str) -> Optional[DeviceOption]:
+        """Find the option that chooses the device by this enum; None where its words are not known."""
         path = test.partition(" ==")[0].split(".")
         path = path[1:] if path[0] == "self" else path
         gpu = next(name for name in _ACCELERATORS if name in self.members)

@@ -57,7 +57,8 @@ def check_host_calls(program: Program, step: TrainingStep, calls: Sequence[ast.C
     at_step = next(call for call in calls if _get_method(call) == "step")
     for one in _list_optimizers(program, at_step):
         name = one.name.rpartition(".")[2]
-        if not one.name.startswith("torch.optim.") or name not in _OF_DEVICE:
+        # an `Optimizer` is one that the command line names, and the proof tells
+        if not one.name.startswith("torch.optim.") or name not in (*_OF_DEVICE, "Optimizer"):
             raise StepError(file, at_step, f"the device has no `{name}`", _TAKE_ANOTHER)
     of_scaler = {id(one.node) for one in program.facts.calls if one.is_on(Kind.SCALER) and not one.is_method("step")}
     clips = {id(one.call) for one in program.list_sites(Role.CLIP)}

@@ -18,7 +18,7 @@ from porting.convert.evaluation import port_evaluations
 from porting.convert.guards import guard_statements
 from porting.convert.loss_cut import read_outputs
 from porting.convert.losses import PortedLoss, make_loss
-from porting.convert.names import list_reads, list_writes, substitute
+from porting.convert.names import collect_reads, collect_writes, substitute
 from porting.convert.places import PortPlace, find_place
 from porting.convert.program import Program
 from porting.convert.sites import Role
@@ -51,7 +51,7 @@ def choose_option(program: Program, edits: Dict[str, FileEdits]) -> DeviceOption
         except StepError:
             return add_device_option(program, edits)
         test = found.test_at(place.file, place.anchor)
-        option = found.make_option(program, test) if test else None
+        option = found.find_option(program, test) if test else None
         if option is not None:
             found.add_member(edits[found.file.path])
             return option
@@ -92,14 +92,14 @@ def _list_again(step: TrainingStep) -> List[str]:
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and id(node) not in own
     }
     outside = {*step.outputs, step.loss_name}
-    needed = {name for unit in step.loss_units for name in list_writes(unit)} & read - outside
+    needed = {name for unit in step.loss_units for name in collect_writes(unit)} & read - outside
     chosen: List[ast.stmt] = []
     for unit in reversed(step.loss_units):
-        if list_writes(unit) & needed:
-            if step.loss_name in list_writes(unit) or step.loss_name in list_reads(unit):
+        if collect_writes(unit) & needed:
+            if step.loss_name in collect_writes(unit) or step.loss_name in collect_reads(unit):
                 raise StepError(step.file, unit, f"`{needed.pop()}` is made of the loss, and is read later")
             chosen.insert(0, unit)
-            needed |= list_reads(unit)
+            needed |= collect_reads(unit)
     return [line for unit in chosen for line in ast.unparse(step.read_unit(unit)).split("\n")]
 
 
@@ -163,7 +163,7 @@ class _Writer:
         imports.add("to_ipu")
         keywords = {"optimizer": place.optimizer, **loss.keywords}
         if step.max_norm is not None:
-            names = sorted(list_reads(step.max_norm))
+            names = sorted(collect_reads(step.max_norm))
             keywords["max_grad_norm"] = substitute(step.max_norm, names, [place.texts[one] for one in names])[0]
         if self._may_change_shapes():
             imports.add("PortOptions")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 from typing import List, Optional, Sequence, Set
 
-from porting.convert.names import get_root, iter_chains, iter_units, list_reads, list_writes
+from porting.convert.names import collect_reads, collect_writes, get_root, iter_chains, iter_units
 from porting.convert.program import Program
 from porting.convert.training_step import LOOPS, StepError, TrainingStep, find_loop
 from porting.convert.trees import ProgramFile, list_targets
@@ -37,17 +37,17 @@ def cut_loss(program: Program, step: TrainingStep, call: ast.Call) -> None:
     """Find the loss of a step whose model or helper is called by `call`; raises StepError if it is no function."""
     _name_outputs(step, call)
     units = _list_between(step)
-    of_output = _list_of_output(step, units)
-    needed = list_reads(step.loss)
+    of_output = _collect_of_output(step, units)
+    needed = collect_reads(step.loss)
     chosen: List[ast.stmt] = []
     for unit in reversed(units):
-        if unit is step.unit and not step.is_nested or not list_writes(unit) & needed:
+        if unit is step.unit and not step.is_nested or not collect_writes(unit) & needed:
             continue
         if id(unit) in of_output or _is_fixed(unit):
             chosen.insert(0, unit)
-            needed |= list_reads(step.read_unit(unit))
+            needed |= collect_reads(step.read_unit(unit))
     step.loss_units = chosen
-    free = needed - {name for unit in chosen for name in list_writes(unit)} - set(step.outputs)
+    free = needed - {name for unit in chosen for name in collect_writes(unit)} - set(step.outputs)
     step.prelude = _list_prelude(step)
     varying = {name for name in free if _varies(step, name)}
     if not varying:  # the whole of the data in each step
@@ -62,7 +62,7 @@ def _check_inputs(step: TrainingStep) -> None:
     """Raise StepError for an input that is no tensor in the first step: a static graph has it in none, or in all."""
     file = step.file if step.helper is None else step.helper.file
     scope = file.find_function(step.call) or file.tree
-    for name in sorted(list_reads(*step.call.args)):
+    for name in sorted(collect_reads(*step.call.args)):
         for one in file.iter_assignments(name, scope):
             if isinstance(one, ast.Assign) and isinstance(one.value, ast.Constant) and one.value.value is None:
                 raise StepError(file, one, f"`{name}` is None in the first step, and a tensor later", _GIVE_ZEROS)
@@ -97,16 +97,16 @@ def _list_between(step: TrainingStep) -> List[ast.stmt]:
     raise StepError(step.file, step.backward, "forward and backward pass do not follow each other in one block")
 
 
-def _list_of_output(step: TrainingStep, units: Sequence[ast.stmt]) -> Set[int]:
-    """List the statements that depend on the output, by their ids."""
+def _collect_of_output(step: TrainingStep, units: Sequence[ast.stmt]) -> Set[int]:
+    """Collect the statements that depend on the output, by their ids."""
     tainted = set(step.outputs)
     found: Set[int] = set()
     for unit in units:
         if unit is step.unit and not step.is_nested:
             continue
-        if list_reads(step.read_unit(unit)) & tainted:
+        if collect_reads(step.read_unit(unit)) & tainted:
             found.add(id(unit))
-            tainted |= list_writes(unit)
+            tainted |= collect_writes(unit)
     return found
 
 
@@ -122,8 +122,8 @@ def _list_prelude(step: TrainingStep) -> List[ast.stmt]:
     written: Set[str] = set()
     opened: Set[str] = set()
     for unit in step.loss_units:
-        opened |= list_reads(step.read_unit(unit)) - written
-        written |= list_writes(unit)
+        opened |= collect_reads(step.read_unit(unit)) - written
+        written |= collect_writes(unit)
     found: List[ast.stmt] = []
     for name in sorted(opened & written - set(step.outputs)):
         before = [one for one in step.file.iter_assignments(name, step.scope) if one.lineno < step.unit.lineno]
@@ -155,9 +155,8 @@ def _is_tensor(program: Program, step: TrainingStep, name: str) -> bool:
     if any(get_root(call.node.func) == name and not call.receiver for call in facts):
         return False
     pairs = [pair for call in facts for pair in zip(call.node.args, call.arguments)]
-    return any(
-        name in list_reads(node) and one.kind in (Kind.TENSOR, Kind.BATCH) for node, objects in pairs for one in objects
-    )
+    kinds = {one.kind for node, objects in pairs if name in collect_reads(node) for one in objects}
+    return bool(kinds & {Kind.TENSOR, Kind.BATCH})
 
 
 def _list_labels(step: TrainingStep, varying: Set[str]) -> List[str]:
@@ -188,7 +187,7 @@ def _find_position(
     step: TrainingStep, units: Sequence[ast.stmt], of_output: Set[int], varying: Set[str]
 ) -> Optional[ast.stmt]:
     """Find where the device is called: behind what makes the labels; None for the place of the forward call."""
-    made = [n for n, unit in enumerate(units) if n and list_writes(unit) & varying and unit not in step.loss_units]
+    made = [n for n, unit in enumerate(units) if n and collect_writes(unit) & varying and unit not in step.loss_units]
     if not made or step.helper is not None:
         return None
     behind = [unit for unit in units[made[-1] + 1 :] if unit in step.loss_units]

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 
-from porting.convert.names import list_reads, list_writes, substitute
+from porting.convert.names import collect_reads, collect_writes, substitute
 from porting.convert.places import PortPlace
 from porting.convert.training_step import StepError, TrainingStep
 
@@ -80,11 +80,11 @@ def _name_labels(step: TrainingStep, taken: Set[str]) -> List[str]:
 def _write_body(step: TrainingStep, place: PortPlace) -> Tuple[List[str], str, Tuple[str, str]]:
     """Write the statements of the loss, the expression that is returned, and the names of output and label."""
     units = [*step.prelude, *(step.read_unit(unit) for unit in step.loss_units)]
-    written = {name for unit in units for name in list_writes(unit)}
+    written = {name for unit in units for name in collect_writes(unit)}
     labels = _name_labels(step, {*step.outputs, *written, *step.constants})
     texts = {name: place.texts[name] for name in step.constants if place.texts.get(name, name) != name}
     clash = {*step.outputs, *written, *labels} & {
-        name for text in texts.values() for name in list_reads(ast.parse(text))
+        name for text in texts.values() for name in collect_reads(ast.parse(text))
     }
     if clash:
         raise StepError(step.file, step.backward, f"`{clash.pop()}` is another thing where the port is made")
@@ -114,7 +114,7 @@ def _find_function(place: PortPlace, result: str, names: Tuple[str, str]) -> str
     if not isinstance(node, ast.Call) or node.keywords or [ast.unparse(one) for one in node.args] != list(names):
         return ""
     text = ast.unparse(node.func)
-    if set(names) & list_reads(node.func):
+    if set(names) & collect_reads(node.func):
         return ""
     if text.startswith("self."):  # it may be assigned later
         scope = place.file.find_function(place.anchor) or place.file.tree

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 from typing import Dict, List, Optional, Set, Tuple
 
-from porting.convert.bindings import Binding, Undecided, find_bindings
+from porting.convert.bindings import Binding, Undecided, list_bindings
 from porting.convert.device_option import DeviceOption
 from porting.convert.editing import FileEdits
 from porting.convert.program import Found, Program
@@ -86,7 +86,7 @@ def _choose_bindings(program: Program) -> Tuple[List[Binding], List[Tuple[Found,
     undecided: List[Tuple[Found, Undecided]] = []
     whole: Set[str] = set()
     for found in program.list_sites(Role.FORWARD):
-        for one in find_bindings(program, found.file, found.call):
+        for one in list_bindings(program, found.file, found.call):
             if isinstance(one, Undecided):
                 undecided.append((found, one))
             else:

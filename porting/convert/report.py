@@ -1,4 +1,4 @@
-"""Show a conversion: the columns of its proof, the edits by file, and what is left to a person.
+"""Show a conversion, with the columns of its proof, the edits by file, and what is left to a person.
 
 The text is for people; the plain data are for tools and coding agents.
 """

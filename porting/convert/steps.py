@@ -11,7 +11,7 @@ from typing import Iterator, List, Optional, Sequence, Set, Tuple
 
 from porting.convert.host_calls import check_host_calls, list_host_calls, read_optimizer
 from porting.convert.loss_cut import cut_loss
-from porting.convert.names import get_root, iter_units, list_reads, list_writes
+from porting.convert.names import collect_reads, collect_writes, get_root, iter_units
 from porting.convert.program import Found, Program
 from porting.convert.sites import Role
 from porting.convert.training_step import Helper, StepError, TrainingStep, find_loop
@@ -66,7 +66,7 @@ def _read_loss(program: Program, file: ProgramFile, calls: Sequence[ast.Call]) -
     blocks = [{id(block) for block, _ in file.list_blocks(file.get_statement(call))} for call in calls]
     if len(texts) > 1 or any(one <= other for n, one in enumerate(blocks) for other in blocks[n + 1 :]):
         raise StepError(file, calls[-1], "a step has several backward passes, and a device's call makes one")
-    if any(list_reads(loss) & {"self"} for loss in texts.values()):
+    if any(collect_reads(loss) & {"self"} for loss in texts.values()):
         raise StepError(file, calls[0], "the loss is an attribute, which others may read later")
     return next(iter(texts.values()))
 
@@ -110,7 +110,7 @@ def _find_branch(file: ProgramFile, call: ast.AST) -> ast.stmt:
         if not (isinstance(above, ast.If) and above.orelse and len(above.body) == len(above.orelse) == 1):
             break
         leaves = [list(iter_units(block)) for block in (above.body, above.orelse)]
-        texts = {tuple(sorted(list_writes(one) - {""})) for block in leaves for one in block}
+        texts = {tuple(sorted(collect_writes(one) - {""})) for block in leaves for one in block}
         if len(texts) != 1:
             break
         statement = above
@@ -128,7 +128,7 @@ def _read_helper(
     if len({ast.unparse(call) for call in calls}) > 1 or not _are_exclusive(file, calls):
         raise StepError(file, calls[-1], f"`{function.name}` is called several times in a step")
     inside = [one for one in forwards if one.file is owner and owner.find_function(one.call) is function]
-    missing = _list_missing(function, calls[0])
+    missing = _collect_missing(function, calls[0])
     taken = [one for one in inside if get_root(one.call.func) not in missing]
     if len(taken) != 1:
         raise StepError(owner, function, f"`{function.name}` calls the model in several places")
@@ -146,8 +146,8 @@ def _read_helper(
     return taken[0], Helper(owner, function, unit, last, [ast.unparse(one) for one in parts], calls, tests)
 
 
-def _list_missing(function: Function, call: ast.Call) -> Set[str]:
-    """List the parameters for which a call gives nothing."""
+def _collect_missing(function: Function, call: ast.Call) -> Set[str]:
+    """Collect the parameters for which a call gives nothing."""
     names = [one.arg for one in function.args.args]
     names = names[1:] if names[:1] == ["self"] else names
     given = {one.arg for one in call.keywords}

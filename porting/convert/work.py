@@ -1,4 +1,7 @@
-"""Carry a conversion out: a dry run, a plan in one style or the other, its proof on a copy, and the writing."""
+"""Carry a conversion out, from a dry run by a plan in one style or the other and its proof on a copy to the writing.
+
+`porting convert` and `porting eject` are this.
+"""
 
 from __future__ import annotations
 

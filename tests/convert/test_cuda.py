@@ -47,3 +47,9 @@ def test_a_port_needs_no_wrapper(tmp_path):
     wrapped = LOOP.replace("optimizer =", "model = nn.DataParallel(model)\noptimizer =", 1)
     text, _made = convert_text(tmp_path, wrapped)
     assert 'model = model if "PORT_DEVICE" in os.environ else nn.DataParallel(model)' in text
+
+
+def test_an_override_of_cuda_stays_as_it_is(tmp_path):
+    override = "class Net(nn.Module):\n    def cuda(self):\n        return nn.Module.cuda(self)\n"
+    text, _made = convert_text(tmp_path, LOOP.replace("model = nn", f"{override}\nmodel = nn"))
+    assert override in text

@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from porting.convert.names import iter_chains, iter_units, list_reads, list_writes, substitute
+from porting.convert.names import collect_reads, collect_writes, iter_chains, iter_units, substitute
 
 
 def parse(text):
@@ -24,7 +24,7 @@ def parse(text):
     ],
 )
 def test_what_a_statement_reads_is_listed_without_its_own_names(text, reads):
-    assert list_reads(parse(text)) == reads
+    assert collect_reads(parse(text)) == reads
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_what_a_statement_reads_is_listed_without_its_own_names(text, reads):
     ],
 )
 def test_what_works_in_place_writes_its_name(text, writes):
-    assert list_writes(parse(text)) == writes
+    assert collect_writes(parse(text)) == writes
 
 
 def test_units_go_through_with_blocks_alone():

@@ -63,6 +63,16 @@ def test_a_notice_without_a_user_on_the_stack_points_at_no_launcher(monkeypatch)
     assert (shown[0].filename, shown[0].lineno) == ("porting", 0)
 
 
+@pytest.fixture(autouse=True)
+def _python_writes_warnings(monkeypatch):
+    """Let warnings be written as Python does, whatever ports of other tests have set."""
+
+    def write(message, category, filename, lineno, line=None):
+        return f"{filename}:{lineno}: {category.__name__}: {message}\n  {line}\n"
+
+    monkeypatch.setattr(warnings, "formatwarning", write)
+
+
 def write_as_python_does(warning: Warning) -> str:
     """Write a warning as Python shows it where nobody records it."""
     return warnings.formatwarning(warning, type(warning), "train.py", 7, "the line")
