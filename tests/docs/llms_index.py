@@ -1,38 +1,29 @@
 """The index of all pages, in the form of llms.txt (https://llmstxt.org), is made from the pages and from the command.
 
-After a change of a page's beginning, `python -m tests.docs.llms_index` writes the index again.
+Its sections are those of the documentation site. After a change of a page's beginning, `python -m tests.docs.llms_index` writes the
+index again.
 """
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Dict, Iterator, List, Tuple
+from typing import Iterator, List, Tuple
 
 from porting.cli import STATUSES
 
 DOCS = Path(__file__).parents[2] / "docs"
 INDEX = DOCS / "llms.txt"
 ASSISTANT = DOCS / "porting-with-an-assistant.md"
-
-# pages that are not named stand under "More"
-SECTIONS: Dict[str, Tuple[str, ...]] = {
-    "Port a project": ("porting-with-an-assistant", "converting", "porting-guide", "recipes", "trainers", "fit"),
-    "Check and prove": ("checking", "codes", "verifying", "finding-nan-and-time", "planning"),
-    "Train": ("checkpoints", "logging", "notebooks", "operators-and-remedies", "custom-operators", "running-programs"),
-    "Look up": ("command-line", "glossary", "simulator-coverage", "simulator-differences", "torch-versions"),
-}
+SITE = DOCS.parent / "mkdocs.yml"
 
 
 def make_index() -> str:
     """Make the index: what this is, what decides, and the pages in sections."""
     title, summary = _read_beginning(DOCS.parent / "README.md")
-    named = [stem for stems in SECTIONS.values() for stem in stems]
-    others = sorted(path.stem for path in DOCS.glob("*.md") if path.stem not in named)
-    sections = {**SECTIONS, "More": (*others, "decisions/README")}
     lines = [f"# {title}", "", f"> {summary}", "", *_say_what_decides()]
-    for name, stems in sections.items():
-        lines += ["", f"## {name}", "", *(_name_page(stem) for stem in stems)]
+    for name, pages in _iter_sections():
+        lines += ["", f"## {name}", "", *map(_name_page, pages)]
     return "\n".join([*lines, ""])
 
 
@@ -48,16 +39,24 @@ def _say_what_decides() -> Iterator[str]:
         yield f"- {verb} {field}: {meaning}"
 
 
-def _name_page(stem: str) -> str:
-    title, sentence = _read_beginning(DOCS / f"{stem}.md")
-    return f"- [{title}]({stem}.md): {sentence}"
+def _iter_sections() -> Iterator[Tuple[str, List[str]]]:
+    """Iterate over the sections of the site with their pages, as paths from here."""
+    for section in re.split(r"^  - ", SITE.read_text("utf-8").split("\nnav:\n")[1], flags=re.MULTILINE)[1:]:
+        pages = re.findall(r"^ +- docs/(\S+\.md)$", section, re.MULTILINE)
+        yield section.split(":")[0], [page for page in pages if (DOCS / page).exists()]
+
+
+def _name_page(page: str) -> str:
+    title, sentence = _read_beginning(DOCS / page)
+    return f"- [{title}]({page}): {sentence}"
 
 
 def _read_beginning(path: Path) -> Tuple[str, str]:
     """Return a page's title and the first sentence below it, without links."""
-    paragraphs: List[str] = path.read_text("utf-8").split("\n\n")
-    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", " ".join(paragraphs[1].split()))
-    return paragraphs[0].lstrip("# "), re.sub(r":$", ".", re.split(r"(?<=[.?!]) (?=[A-Z`*])", text)[0])
+    title, *others = path.read_text("utf-8").split("\n\n")
+    first = next(paragraph for paragraph in others if not paragraph.startswith("#"))
+    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", " ".join(first.split()))
+    return title.lstrip("# "), re.sub(r":$", ".", re.split(r"(?<=[.?!]) (?=[A-Z`*])", text)[0])
 
 
 if __name__ == "__main__":
