@@ -1,7 +1,7 @@
 """The index of all pages, in the form of llms.txt (https://llmstxt.org), is made from the pages and from the command.
 
-Its sections are those of the documentation site. After a change of a page's beginning, `python -m tests.docs.llms_index` writes the
-index again.
+Its sections are those of the documentation site. After a change of a page's beginning,
+`python -m tests.docs.llms_index` writes the index again.
 """
 
 from __future__ import annotations
@@ -52,10 +52,9 @@ def _name_page(page: str) -> str:
 
 
 def _read_beginning(path: Path) -> Tuple[str, str]:
-    """Return a page's title and the first sentence below it, without links."""
-    title, *others = path.read_text("utf-8").split("\n\n")
-    first = next(paragraph for paragraph in others if not paragraph.startswith("#"))
-    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", " ".join(first.split()))
+    """Return a page's title and the first sentence or heading below it, without links."""
+    title, first, *_others = path.read_text("utf-8").split("\n\n")
+    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", " ".join(first.lstrip("# ").split()))
     return title.lstrip("# "), re.sub(r":$", ".", re.split(r"(?<=[.?!]) (?=[A-Z`*])", text)[0])
 
 
