@@ -114,7 +114,8 @@ def _convert(target: Target, arguments: argparse.Namespace, tell: Tell) -> Tuple
         is_last = style == styles[-1]
         if made.left and not is_last:
             one = made.left[0]
-            notes.append(f"the {style} style was not taken: {os.path.basename(one.path)}:{one.line}: {one.reason}")
+            path = os.path.relpath(os.path.realpath(one.path), os.path.realpath(target.root))
+            notes.append(f"the {style} style was not taken: {path}:{one.line}: {one.reason}")
             continue
         is_tried = target.is_run and not arguments.plan and bool(made.changed)
         proof = _prove(target, made, arguments, tell) if is_tried else None
