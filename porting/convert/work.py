@@ -26,7 +26,7 @@ from porting.convert.proof import Outcome as Passed
 from porting.convert.report import describe_conversion, write_report
 from porting.convert.sites import Site
 from porting.convert.targets import Target, find_target
-from porting.convert.writing import link_tree, write_project
+from porting.convert.writing import link_tree, require_destination, write_project
 from porting.diagnostics import PortingError, join_names, say_number
 from porting.support.progress import show_progress
 
@@ -136,7 +136,12 @@ def _observe(target: Target, tell: Tell, notes: List[str]) -> Sequence[Site]:
 
 
 def _prove(target: Target, made: Conversion, arguments: argparse.Namespace, tell: Tell) -> Proof:
-    """Prove a conversion on a copy, which commands name as the folder that is written."""
+    """Prove a conversion on a copy, which commands name as the folder that is written.
+
+    One that could not be written is refused before, as a proof takes its time.
+    """
+    if arguments.write:
+        require_destination(target.root, made.changed, before=made.before, out=arguments.out)
     with tempfile.TemporaryDirectory() as folder:
         converted = Path(folder) / "converted"
         link_tree(target.root, made.changed, converted)

@@ -6,6 +6,7 @@ import pytest
 
 from porting.cli.main import main
 from porting.convert import work
+from porting.convert.dry_run import DryRun
 from porting.convert.work import Outcome
 from porting.diagnostics import PortingError
 from tests.convert.conversions import LOOP
@@ -62,3 +63,21 @@ def test_a_conversion_that_is_only_planned_changes_nothing(project, capsys):
     assert main(["convert", ".", "--plan"]) == 0
     assert "not run  behavioral" in capsys.readouterr().out
     assert (project / "train.py").read_text() == LOOP
+
+
+def test_what_cannot_be_written_is_refused_before_it_is_proved(project, monkeypatch, capsys):
+    (project / "train.py").chmod(0o444)
+    monkeypatch.setattr(work, "run_program", lambda *_words, **_settings: DryRun())
+    monkeypatch.setattr(work, "prove_conversion", None)
+
+    assert main(["convert", ".", "--run", "train.py", "--write"]) == 2
+    assert "`train.py` is read-only" in capsys.readouterr().err
+
+
+def test_another_style_is_said_not_to_be_taken_with_the_place(project, capsys):
+    (project / "train.py").write_text(LOOP.replace("optimizer.step()", "if step: optimizer.step()"))
+
+    assert main(["convert", ".", "--plan"]) == 0
+    out = capsys.readouterr().out
+    assert "style minimal" in out
+    assert "note: the idiomatic style was not taken: train.py:11: `optimizer.step()` is not made in each turn" in out
