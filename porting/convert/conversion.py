@@ -62,12 +62,14 @@ class Conversion:
         if self.style == PLAIN:
             return {"as plain PyTorch": f"python {self.command}"}
         on_ipus = shlex.join([self.script, *self.arguments, *self.option.make_arguments("ipu")])
-        return {
+        found = {
             "on a laptop": "python " + shlex.join([self.script, *self.arguments, *self.option.make_arguments("sim")]),
             "on an IPU": f"python {on_ipus}",
             "two instances": f"poprun --num-instances 2 --num-replicas 2 python {on_ipus}",
-            "GPUs, as before": f"torchrun --nproc-per-node 2 {self.command}",
         }
+        if any(b"torch.distributed" in text for text in self.before.values()):
+            found["GPUs, as before"] = f"torchrun --nproc-per-node 2 {self.command}"
+        return found
 
     @property
     def is_whole(self) -> bool:

@@ -26,7 +26,7 @@ from porting.convert.proof import Outcome as Passed
 from porting.convert.report import describe_conversion, write_report
 from porting.convert.sites import Site
 from porting.convert.targets import Target, find_target
-from porting.convert.writing import link_tree, write_project
+from porting.convert.writing import link_tree, require_destination, write_project
 from porting.diagnostics import PortingError, join_names, say_number
 from porting.support.progress import show_progress
 
@@ -114,7 +114,8 @@ def _convert(target: Target, arguments: argparse.Namespace, tell: Tell) -> Tuple
         is_last = style == styles[-1]
         if made.left and not is_last:
             one = made.left[0]
-            notes.append(f"the {style} style was not taken: {os.path.basename(one.path)}:{one.line}: {one.reason}")
+            path = os.path.relpath(os.path.realpath(one.path), os.path.realpath(target.root))
+            notes.append(f"the {style} style was not taken: {path}:{one.line}: {one.reason}")
             continue
         is_tried = target.is_run and not arguments.plan and bool(made.changed)
         proof = _prove(target, made, arguments, tell) if is_tried else None
@@ -135,7 +136,12 @@ def _observe(target: Target, tell: Tell, notes: List[str]) -> Sequence[Site]:
 
 
 def _prove(target: Target, made: Conversion, arguments: argparse.Namespace, tell: Tell) -> Proof:
-    """Prove a conversion on a copy, which commands name as the folder that is written."""
+    """Prove a conversion on a copy, which commands name as the folder that is written.
+
+    One that could not be written is refused before, as a proof takes its time.
+    """
+    if arguments.write:
+        require_destination(target.root, made.changed, before=made.before, out=arguments.out)
     with tempfile.TemporaryDirectory() as folder:
         converted = Path(folder) / "converted"
         link_tree(target.root, made.changed, converted)
