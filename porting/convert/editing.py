@@ -32,6 +32,9 @@ Key = Tuple[int, int]
 """The line and column, in characters, where a statement begins."""
 
 
+_LINE = cst.SimpleStatementLine
+
+
 class EditError(Exception):
     """An edit that has no place in the file: a statement in the line of its `if`, or a text that is no Python."""
 
@@ -329,7 +332,7 @@ def _add_imports(module: cst.Module, codes: Iterable[str], original: cst.Module)
         elif not isinstance(statement, (cst.Try, cst.If)):
             break
     given = [new for statements in parts for new in statements if not isinstance(new, cst.Try)]
-    known = {module.code_for_node(one).strip() for line in body[:end] for one in getattr(line, "body", ())}
+    known = {module.code_for_node(one).strip() for line in body[:end] if isinstance(line, _LINE) for one in line.body}
     text = module.code_for_node
     first = list_first_imports(original)
     again = [new for new in given if text(new).strip() in first and not _uses(original, new)]
@@ -358,7 +361,7 @@ def _mark(original: cst.Module, new: Any) -> Any:
 def list_first_imports(module: cst.Module) -> List[str]:
     """List the imports that a file begins with and that a port may have added there."""
     body = [one for number, one in enumerate(module.body) if not _is_header(one, number)]
-    lines = (module.code_for_node(one.body[0]) if _is_preamble(one, 1) else "" for one in body)
+    lines = (module.code_for_node(one.body[0]) if isinstance(one, _LINE) else "" for one in body)
     return list(takewhile(lambda line: line in [f"import {name}" for name in OWN_MODULES], lines))
 
 

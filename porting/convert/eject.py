@@ -15,7 +15,7 @@ from porting.convert.editing import OWN_IMPORT, OWN_MODULES, list_first_imports
 from porting.source.patches.edits import REMOVED
 from porting.source.patches.fixes import EmptyLines
 
-__all__ = ["eject_text", "list_names_left"]
+__all__ = ["drop_unused_imports", "eject_text", "list_names_left"]
 
 _PACKAGES = ("porting", "poptorch", "popdist")
 _OWN_NAMES = ("_device_parser", "_device")
@@ -34,6 +34,12 @@ def eject_text(text: bytes) -> bytes:
         return text
     unused = _UnusedImports(_count_names(module), _count_names(left), left)
     return left.visit(unused).visit(EmptyLines()).bytes
+
+
+def drop_unused_imports(text: bytes) -> bytes:
+    """Return the text of a file without the imports of this package that nothing in it uses."""
+    module = cst.parse_module(text)
+    return module.visit(_OwnImports(_count_names(module))).visit(EmptyLines()).bytes
 
 
 def list_names_left(text: bytes) -> List[str]:
@@ -243,3 +249,26 @@ class _UnusedImports(cst.CSTTransformer):
             if is_marked or is_unused:
                 return _leave_lines(original_node.leading_lines)
         return updated_node
+
+
+class _OwnImports(cst.CSTTransformer):
+    """Leaves out the imports of this package whose names stand nowhere else."""
+
+    def __init__(self, counts: Dict[str, int]) -> None:
+        super().__init__()
+        self._counts = counts
+
+    def leave_SimpleStatementLine(  # noqa: N802 - LibCST's spelling
+        self, original_node: cst.SimpleStatementLine, updated_node: cst.SimpleStatementLine
+    ) -> Any:
+        """Leave out `from porting import to_ipu` and the like."""
+        first = original_node.body[0]
+        if len(original_node.body) != 1 or not isinstance(first, (cst.Import, cst.ImportFrom)):
+            return updated_node
+        if not _is_of_package(first) or isinstance(first.names, cst.ImportStar):
+            return updated_node
+        used = [one for one in first.names if self._counts.get(one.evaluated_alias or _root_of(one.name), 0) > 1]
+        if not used:
+            return _leave_lines(original_node.leading_lines)
+        names = [*used[:-1], used[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)]
+        return updated_node.with_changes(body=[first.with_changes(names=names)])

@@ -38,7 +38,8 @@ def prove_ports(program: ConvertedProgram, *, num_steps: int, seed: int, tell: C
     command = f"cd {shlex.quote(new)} && porting run --device sim {shlex.join([program.script, *program.arguments])}"
     is_whole = len(found) == 3
     columns = [_make_column("specification", fault, lack, "it starts, and no error was found", {}, command)]
-    for name, steps in (("numeric", 1), ("behavioral", num_steps)):
+    of_call = max([1, *(training.steps_per_call for one in found[:1] for training in one.trainings)])
+    for name, steps in (("numeric", of_call), ("behavioral", max(of_call, num_steps))):
         difference = find_difference(found[0], found[2], num_steps=steps) if is_whole and not lack else None
         made = min(found[0].num_steps, steps) if found else 0
         compared = count_compared(found[0], found[2], num_steps=steps) if is_whole else {}

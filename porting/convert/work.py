@@ -131,6 +131,7 @@ def _prove(target: Target, made: Conversion, arguments: argparse.Namespace, tell
             script=made.script,
             arguments=target.arguments,
             port_arguments=made.option.make_arguments("sim"),
+            has_host_path=bool(made.option.make_arguments("sim")),
         )
         steps, seed = arguments.steps, arguments.seed
         if made.style == POPTORCH:

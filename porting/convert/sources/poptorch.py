@@ -25,6 +25,8 @@ _OPTIONS: Mapping[str, str] = {
     "enableExecutableCaching": "cache_dir",
 }
 """The options of PopTorch that are a value of `PortOptions` each."""
+_MODES = {"All": "all", "Final": "final", "Sum": "sum", "EveryN": "every_n", "Default": "default"}
+_GROUPS = ("Training", "Precision")
 _METHODS: Mapping[str, str] = {
     "detachFromDevice": "detach",
     "attachToDevice": "attach",
@@ -82,22 +84,18 @@ class _Writer:
         """Write a call in the words of this package, if it is of PopTorch."""
         file = self._program.find_file(call.where.file)
         assert file is not None
-        if call.name == _TRAINING and not call.receiver:
-            self._write_training(file, call)
-        elif call.name == _INFERENCE and not call.receiver:
-            self._write_inference(file, call)
-        elif call.name == "poptorch.Options" and not call.node.args:
-            self._replace(file, call.node, "PortOptions()", "the port's options")
-        elif call.name == _LOADER:
-            self._write_loader(file, call)
+        makers = {
+            _TRAINING: self._write_training,
+            _INFERENCE: self._write_inference,
+            _LOADER: self._write_loader,
+            "poptorch.identity_loss": self._write_loss,
+        }
+        if call.name in makers and not call.receiver:
+            makers[call.name](file, call)
         elif call.name.startswith("poptorch.optim."):
             self._write_optimizer(file, call)
-        elif call.name == "poptorch.identity_loss":
-            self._write_loss(file, call)
-        elif call.name == "poptorch.AsynchronousDataAccessor" and call.node.args:
-            self._replace(file, call.node, "PART", "loading processes read ahead", part=call.node.args[0])
-        elif call.name in _NEEDLESS and isinstance(file.get_statement(call.node), ast.Expr):
-            self._remove(file, call.node, "findings say what the log would")
+        elif call.name.startswith("poptorch."):
+            self._write_other(file, call)
         elif call.is_on(Kind.OPTIONS):
             self._write_option(file, call)
         elif call.is_on(Kind.PORT) and call.name[:1] == ".":
@@ -127,6 +125,15 @@ class _Writer:
     def _say(self, node: Optional[ast.AST]) -> str:
         """Write an argument in the words of this package."""
         return "" if node is None else ast.unparse(node).replace("poptorch.Options()", "PortOptions()")
+
+    def _write_other(self, file: ProgramFile, call: Call) -> None:
+        """Write what has a word of its own, or none, in this package."""
+        if call.name == "poptorch.Options" and not call.node.args:
+            self._replace(file, call.node, "PortOptions()", "the port's options")
+        elif call.name == "poptorch.AsynchronousDataAccessor" and call.node.args:
+            self._replace(file, call.node, "PART", "loading processes read ahead", part=call.node.args[0])
+        elif call.name in _NEEDLESS and isinstance(file.get_statement(call.node), ast.Expr):
+            self._remove(file, call.node, "findings say what the log would")
 
     # -- executors -----------------------------------------------------------------------------------------------------
 
@@ -202,6 +209,8 @@ class _Writer:
             self._edits[file.path].replace(
                 function, "PART.destroy" if name[0] == "d" else "PART.compile", "port", _WHY, part=function.value
             )
+        elif name == "copyWeightsToHost" and is_alone:
+            self._remove(file, call.node, "whoever looks at the weights has them")
         elif is_known and is_alone:
             self._remove(file, call.node, "a port sees the changes of its optimizer by itself")
         elif name not in _SAME:
@@ -232,20 +241,23 @@ class _Writer:
     def _write_option(self, file: ProgramFile, call: Call) -> None:
         """Write the setting of an option: options are replaced, as they do not change."""
         function, name = call.node.func, call.name[1:]
-        value = call.node.args[0] if call.node.args else None
+        setting = self._say_setting(call)
         holder = function.value if isinstance(function, ast.Attribute) else None
-        if isinstance(holder, ast.Attribute) and holder.attr == "Training":
+        if isinstance(holder, ast.Attribute) and holder.attr in _GROUPS:
             holder = holder.value
-        if name not in _OPTIONS or value is None or not isinstance(holder, (ast.Name, ast.Call, ast.Attribute)):
+        if name == "clone" and holder is not None:
+            self._replace(file, call.node, "PART", "options do not change", part=holder)
+            return
+        if not setting or not isinstance(holder, (ast.Name, ast.Call, ast.Attribute)):
             self._leave(file, call.node, f"the option `{name}` has no counterpart", "see the values of `PortOptions`")
             return
         statement = file.get_statement(call.node)
         is_alone = isinstance(statement, ast.Expr) and statement.value is call.node
         is_first = isinstance(holder, ast.Call) and ast.unparse(holder) == "poptorch.Options()"
-        code = f"PART.replace({_OPTIONS[name]}={self._say(value)})"
         if is_first:
-            self._replace(file, call.node, f"PortOptions({_OPTIONS[name]}={self._say(value)})", "the port's options")
+            self._replace(file, call.node, f"PortOptions({setting})", "the port's options")
             return
+        code = f"PART.replace({setting})"
         target = _find_target(holder)
         if is_alone and not target:
             self._leave(file, call.node, f"what `{name}` sets has no name", "assign the options that it returns")
@@ -253,6 +265,18 @@ class _Writer:
         self._replace(file, call.node, code, "the port's options", part=holder)
         if is_alone:
             self._edits[file.path].assign(statement, target)
+
+    def _say_setting(self, call: Call) -> str:
+        """Say a setting of PopTorch's options as keywords of `PortOptions`; empty where there are none."""
+        name, given = call.name[1:], [self._say(one) for one in call.node.args]
+        word = given[0].rpartition(".")[2] if given else ""
+        if name in _OPTIONS and len(given) == 1:
+            return f"{_OPTIONS[name]}={given[0]}"
+        if name == "outputMode" and word in _MODES and len(given) < 3:
+            return f'output_mode="{_MODES[word]}"' + (f", output_every={given[1]}" if len(given) == 2 else "")
+        if name == "accumulationAndReplicationReductionType" and word in ("Mean", "Sum"):
+            return f'reduction="{word.lower()}"'
+        return "half_partials=True" if name == "setPartialsType" and word in ("half", "float16") else ""
 
     def _write_loader(self, file: ProgramFile, call: Call) -> None:
         """Write a loader of combined batches as torch's, with the rows of a call of the port in each batch."""
@@ -343,7 +367,7 @@ def _find_target(holder: ast.expr) -> str:
     """Find the name of the options that a chain of settings begins with."""
     while isinstance(holder, ast.Call) and isinstance(holder.func, ast.Attribute):
         holder = holder.func.value
-        if isinstance(holder, ast.Attribute) and holder.attr == "Training":
+        if isinstance(holder, ast.Attribute) and holder.attr in _GROUPS:
             holder = holder.value
     return ast.unparse(holder) if isinstance(holder, (ast.Name, ast.Attribute)) else ""
 
