@@ -20,6 +20,7 @@ from porting.convert.idiomatic import choose_option, port_steps
 from porting.convert.minimal import port_models
 from porting.convert.program import Program, read_program
 from porting.convert.sites import Site
+from porting.convert.sources.chainer import is_of_chainer, list_chainer_lines
 from porting.convert.sources.poptorch import is_of_poptorch, port_executors
 from porting.convert.sources.trainers import port_trainers
 
@@ -33,6 +34,9 @@ STYLES: Mapping[str, Planner] = MappingProxyType({"idiomatic": port_steps, "mini
 
 INTEGRATION = "integration"
 """The style of a program whose loop is a library's."""
+
+CHAINER = "chainer"
+"""The style of a program that is for a person to write: every line of Chainer's is told with what takes its place."""
 
 POPTORCH = "poptorch"
 """The style of a program that was a port before, by the vendor's own executors."""
@@ -100,6 +104,8 @@ def plan_conversion(
         made = Conversion(root, script, arguments, style, DeviceOption())
         made.notes.append("it is a port already: `porting check` says what it lacks, if anything")
         return made
+    if is_of_chainer(program):
+        return Conversion(root, script, arguments, CHAINER, DeviceOption(), left=list_chainer_lines(program))
     if is_of_poptorch(program):
         # it has no plain training that an option could choose
         made = Conversion(root, script, arguments, POPTORCH, DeviceOption(words={"sim": (), "ipu": ()}))
