@@ -100,7 +100,8 @@ def _run_tasks(tasks: Sequence[Task], environment: Mapping[str, str]) -> List[Ob
     """Run one script as `observe_tasks` does, which has to train."""
     found = observe_tasks(tasks, environment)
     for observed in found:
-        if not observed.trainings:
+        # an error in the first step leaves a training without any
+        if not observed.num_steps:
             _refuse_run(tasks[0].script, observed)
     return found
 
