@@ -1,3 +1,4 @@
+# PYTHON_ARGCOMPLETE_OK
 """Run the `porting` command as `python -m porting`."""
 
 from __future__ import annotations

@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import List, Optional, Union
 
@@ -13,7 +15,14 @@ from porting.adapters.checkpoints import Checkpoint, load_checkpoint
 from porting.diagnostics import CheckpointError, Finding, caller_place, notify
 from porting.support.atomic_files import sync_folder
 
-__all__ = ["drop_old_checkpoints", "list_checkpoints", "name_checkpoint", "read_newest_checkpoint", "remove_unfinished"]
+__all__ = [
+    "drop_old_checkpoints",
+    "link_checkpoint",
+    "list_checkpoints",
+    "name_checkpoint",
+    "read_newest_checkpoint",
+    "remove_unfinished",
+]
 
 Folder = Union[str, "os.PathLike[str]"]
 
@@ -34,12 +43,13 @@ def list_checkpoints(folder: Folder) -> List[Path]:
 
 
 def read_newest_checkpoint(folder: Folder) -> Optional[Checkpoint]:
-    """Read the newest checkpoint in `folder`; None when there is none.
+    """Read the newest checkpoint in `folder`, or `last.pt` where it is the only one; None when there is none.
 
     A damaged one is skipped with a warning (K003). Raises CheckpointError K001 when all of them are damaged.
     """
     errors: List[CheckpointError] = []
-    for path in reversed(list_checkpoints(folder)):
+    last = Path(folder) / "last.pt"
+    for path in reversed(list_checkpoints(folder) or [last] * last.exists()):
         try:
             checkpoint = load_checkpoint(path)
         except CheckpointError as error:
@@ -58,6 +68,21 @@ def read_newest_checkpoint(folder: Folder) -> Optional[Checkpoint]:
     if errors:
         raise errors[0]
     return None
+
+
+def link_checkpoint(path: Path, name: str) -> None:
+    """Give a checkpoint another name in its folder, which takes no room; a copy where the file system has no links."""
+    unfinished = path.with_name(f".step-{name}.tmp")
+    with suppress(FileNotFoundError):
+        unfinished.unlink()
+    try:
+        os.link(path, unfinished)
+    except OSError:
+        shutil.copyfile(path, unfinished)
+    os.replace(unfinished, path.with_name(name))
+    # which a name that it has already leaves there
+    with suppress(FileNotFoundError):
+        unfinished.unlink()
 
 
 def drop_old_checkpoints(folder: Folder, *, keep: int, step: int) -> None:

@@ -18,7 +18,7 @@ from porting.adapters.fixed_batch import Samples, read_samples
 from porting.diagnostics import BatchError, DeviceError, OptionError
 from porting.support.process import leave_group_at_exit, this_instance
 
-__all__ = ["Share", "partition", "sum_over_instances"]
+__all__ = ["Share", "average_over_instances", "partition", "sum_over_instances"]
 
 
 class Share(torch.utils.data.Dataset):
@@ -145,6 +145,11 @@ def sum_over_instances(values: Union[torch.Tensor, Sequence[float]]) -> torch.Te
     horovod.init()
     reduced: torch.Tensor = horovod.allreduce(total, average=False)
     return reduced
+
+
+def average_over_instances(value: float) -> float:
+    """Return the mean of the instances' values, the same for all, as what a training decides by has to be."""
+    return float(sum_over_instances([value])) / this_instance().size
 
 
 # Gloo's threads release a tensor some time after its sum is there. Whichever thread releases it last destroys the

@@ -118,7 +118,7 @@ def _note_dropped(report: LoaderReport, dataset: object, agreed: int) -> Tuple[F
         notes.append(f"with `drop_last=True` and its own batch size, the loader dropped {agreed}")
     if isinstance(dataset, FixedBatchDataset):
         notes.append(f"the `FixedBatchDataset` was padded to batches of {dataset.batch_size}")
-    help = (*_suggest_no_loss(report, dataset), "or say `drop_last=True` if the loss is meant")
+    help = (*_suggest_no_loss(report, dataset), "or say `drop_last=True` if these samples may be left out")
     message = f"{lost} of {report.samples} samples ({report.percent_lost:.3g} %) are dropped in every epoch"
     return (Finding("B006", message, place=caller_place(), notes=notes, help=help),)
 

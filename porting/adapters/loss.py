@@ -19,7 +19,15 @@ from torch import nn
 
 from porting.adapters.assigned_buffers import keep_assigned_buffers
 from porting.adapters.labels import NO_LABELS, Key, LabelKeys, check_label_keys, split_labels
-from porting.adapters.loss_terms import Losses, LossTerm, PortableLosses, compute_terms, make_terms, name_function
+from porting.adapters.loss_terms import (
+    Losses,
+    LossTerm,
+    PortableLosses,
+    compute_terms,
+    make_terms,
+    name_function,
+    sum_losses,
+)
 from porting.adapters.precision import cast_floats, cast_weights
 from porting.adapters.returned_loss import find_loss, make_scalar, refuse_second_loss, replace_loss
 from porting.adapters.tracing_guards import PrintGuard, announce_tracing, answer_autocast, guard_gradients
@@ -184,6 +192,14 @@ class LossInForward(nn.Module):
         """Give what the remedies changed in the traces since the last time, as findings, and forget it."""
         return iter(()) if self._loss_setup.remedies is None else self._loss_setup.remedies.take_findings()
 
+    def find_loss_of(self, output: object, labels: object) -> Optional[torch.Tensor]:
+        """Compute the loss of an output as `forward` does, on the host; None for a model that has a loss of its own."""
+        setup = self._loss_setup
+        if setup.terms is None:
+            return None
+        labels = labels if setup.label_transform is None else setup.label_transform(labels)
+        return sum_losses(_compute_losses(setup, cast_floats(output, setup.loss_dtype), labels))
+
     def for_inference(self) -> LossInForward:
         """Make a view for inference: it shares everything and lets a model that has its own loss return without one."""
         return self._make_view(is_for_training=False)
@@ -288,15 +304,16 @@ def _call_with_added_loss(setup: _LossSetup, args: Sequence[Any], kwargs: Mappin
         labels = setup.label_transform(labels)
     scored = cast_floats(output, setup.loss_dtype)
     with torch.autocast("cpu", enabled=False) if setup.output_dtype is not None else nullcontext():
-        losses = compute_terms(setup.terms or {}, scored, labels, label=setup.label, reduction=setup.reduction)
-        loss, *others = losses.values()
-        for other in others:
-            loss = loss + other
+        losses = _compute_losses(setup, scored, labels)
         with torch.no_grad():
             metrics = {name: metric(scored, labels) for name, metric in setup.metrics.items()}
-        loss = _mark_loss(setup, _demote_metrics(loss, metrics))
+        loss = _mark_loss(setup, _demote_metrics(sum_losses(losses), metrics))
     parts = {"output": output, "labels": labels, "loss": loss, "losses": losses, "metrics": metrics}
     return tuple(parts[name] for name in setup.returns)
+
+
+def _compute_losses(setup: _LossSetup, scored: object, labels: object) -> Dict[str, torch.Tensor]:
+    return compute_terms(setup.terms or {}, scored, labels, label=setup.label, reduction=setup.reduction)
 
 
 def _call_model(setup: _LossSetup, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

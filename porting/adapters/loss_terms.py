@@ -20,7 +20,16 @@ from porting.diagnostics import OptionError, PortingError
 from porting.structure import Structure, field_names, is_record, read_fields
 from porting.support.function_modes import Args, Kwargs, SelectiveMode
 
-__all__ = ["LossFunction", "LossTerm", "Losses", "PortableLosses", "compute_terms", "make_terms", "name_function"]
+__all__ = [
+    "LossFunction",
+    "LossTerm",
+    "Losses",
+    "PortableLosses",
+    "compute_terms",
+    "make_terms",
+    "name_function",
+    "sum_losses",
+]
 
 LossFunction = Callable[[Any, Any], torch.Tensor]
 """A loss module or function of the model's output and the label."""
@@ -96,6 +105,12 @@ def compute_terms(
         scalar = make_scalar(value, name=f"the loss {name_function(term.function)}", reduction=reduction)
         values[name] = scalar if term.weight == 1.0 else scalar * term.weight
     return values
+
+
+def sum_losses(losses: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    """Add the terms up, in their order."""
+    # without the zero that Python's `sum` begins with, which would be an operator
+    return functools.reduce(lambda one, other: one + other, losses.values())
 
 
 def name_function(function: Callable[..., Any]) -> str:

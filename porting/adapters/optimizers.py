@@ -225,7 +225,6 @@ def _warn_of_dampening() -> None:
             notes="the first update is smaller than torch's by the factor 1 - dampening",
             help="leave `dampening` out for the same losses as with torch",
         ),
-        stacklevel=3,
     )
 
 

@@ -10,11 +10,12 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import accumulate, groupby
 from types import ModuleType
-from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Sequence, Tuple
 
 import torch
 from torch import nn
 
+from porting.adapters.stage_calls import collect_modules, follow_stages, number_stages, split_call
 from porting.diagnostics import OptionError, join_names, take_first_line
 from porting.options import PortOptions
 from porting.structure import Structure, map_tensors
@@ -25,8 +26,12 @@ __all__ = ["balanced_stages", "check_order", "mark_stages", "require_filled_pipe
 
 def require_modules(model: nn.Module, options: PortOptions) -> None:
     """Raise OptionError P007 if `options` name a module that `model` does not have."""
-    known = list(_collect_modules(model))
-    asked = {"stages": options.stages or (), "recompute": options.recompute, "serialize": options.serialize or ()}
+    modules = collect_modules(model)
+    known = list(modules)
+    stages = [split_call(stage, modules)[0] for stage in options.stages or ()]
+    # "sqrt" and budgets are no names: a plan makes names of them
+    recompute = () if isinstance(options.recompute, str) else options.recompute
+    asked = {"stages": stages, "recompute": recompute, "serialize": options.serialize or ()}
     named = [(option, name) for option, names in asked.items() for name in names]
     for option, name in named:
         if name not in known:
@@ -39,7 +44,8 @@ def require_modules(model: nn.Module, options: PortOptions) -> None:
                 notes=() if near else f"its outermost modules are {outermost or 'none: it is a single module'}",
                 help=f"did you mean {near}?" if near else "use names as `model.named_modules()` gives them",
             )
-    _require_linear(_collect_modules(model), options)
+    _require_different(modules, options)
+    _require_serializable(modules, options)
 
 
 def require_filled_pipeline(options: PortOptions) -> None:
@@ -58,20 +64,40 @@ def require_filled_pipeline(options: PortOptions) -> None:
         )
 
 
-def _require_linear(modules: Mapping[str, nn.Module], options: PortOptions) -> None:
-    """Raise OptionError P007 for a product that is to be computed in parts and cannot."""
+def _require_different(modules: Mapping[str, nn.Module], options: PortOptions) -> None:
+    """Raise OptionError P007 for two stages that begin with the same call of a module, which has two names."""
+    begun: Dict[Any, str] = {}
+    for stage in options.stages or ():
+        name, number = split_call(stage, modules)
+        other = begun.setdefault((modules[name], number), stage)
+        if other != stage:
+            raise OptionError.at_caller(
+                "P007",
+                message=f"`stages` names `{other}` and `{stage}`, which are one module",
+                help=f"name its calls in their order: `{name}#1`, `{name}#2`",
+            )
+
+
+def _require_serializable(modules: Mapping[str, nn.Module], options: PortOptions) -> None:
+    """Raise OptionError P007 for a module that is to be computed in parts and cannot."""
     for name, parts in (options.serialize or {}).items():
         module = modules[name]
-        if not isinstance(module, nn.Linear):
+        if not isinstance(module, (nn.Linear, nn.Embedding)):
             fault = f"`{name}`, which is a {type(module).__name__}"
-        elif module.out_features % parts:
-            fault = f"`{name}`, whose {module.out_features} outputs are not {parts} equal parts"
+        elif isinstance(module, nn.Embedding) and (module.max_norm is not None or module.scale_grad_by_freq):
+            fault = f"`{name}`, an Embedding with max_norm or scale_grad_by_freq, which needs all rows at once"
+        elif module.weight.shape[0] % parts:
+            what = "outputs" if isinstance(module, nn.Linear) else "rows"
+            fault = f"`{name}`, whose {module.weight.shape[0]} {what} are not {parts} equal parts"
         else:
             continue
         raise OptionError.at_caller(
             "P007",
             message=f"`serialize` names {fault}",
-            help="name Linear modules, and a number of parts that divides their `out_features`",
+            help=(
+                "name Linear modules, and a number of parts that divides their `out_features`",
+                "or Embedding modules, and a number that divides their `num_embeddings`",
+            ),
         )
 
 
@@ -79,27 +105,37 @@ def _require_linear(modules: Mapping[str, nn.Module], options: PortOptions) -> N
 def mark_stages(model: nn.Module, options: PortOptions, *, backend: ModuleType) -> Iterator[List[str]]:
     """Mark blocks and checkpoints of `options` in `model` while the context lasts.
 
-    Each module that `options.stages` name begins a block of `backend` on its IPU (`BeginBlock`), and the output of each
-    that `options.recompute` name passes `recomputationCheckpoint`. Both are hooks, which are taken away at the end: the
-    model's classes, its own hooks and its use without a device stay as they are. The list that the context gives
-    holds the names of the stages in the order in which the last run of `forward` began them.
+    Where a stage of `options.stages` begins, so does a block of `backend` on its IPU (`BeginBlock`), and the output of
+    each module that `options.recompute` name passes `recomputationCheckpoint`. Both are hooks, which are taken away at
+    the end: the model's classes, its own hooks and its use without a device stay as they are. The list that the context
+    gives holds the names of the stages in the order in which the last run of `forward` began them.
 
     Raises OptionError: P007 for a name that `model` does not have, P002 for a module that begins a block by itself.
     """
     require_modules(model, options)
-    modules = _collect_modules(model)
+    modules = collect_modules(model)
     begun: List[str] = []
+    stages = options.stages or {}
+    numbers = dict(zip(stages, number_stages(stages.values())))
+    # a block of another name is a stage of its own for the vendor's AutoIncrement, and so is what precedes all blocks
+    ids = {number: stage for stage, number in reversed(list(numbers.items()))}
+    blocks = {
+        stage: _make_block(modules[split_call(stage, modules)[0]], stage, backend, user_id=ids[number], ipu_id=ipu)
+        for (stage, number), ipu in zip(numbers.items(), stages.values())
+    }
+
+    def begin(stage: str, module: nn.Module, args: object) -> None:
+        begun.append(stage)
+        if numbers[stage]:
+            blocks[stage](module, args)
 
     def keep(_module: nn.Module, _args: object, output: Structure) -> Any:
         return map_tensors(backend.recomputationCheckpoint, output) if backend.isRunningOnIpu() else output
 
     with ExitStack() as undone:
-        if options.stages:
+        if stages:
             undone.callback(model.register_forward_pre_hook(lambda _module, _args: begun.clear()).remove)
-        for name, ipu in (options.stages or {}).items():
-            note = partial(lambda name, _module, _args: begun.append(name), name)
-            undone.callback(modules[name].register_forward_pre_hook(note).remove)
-            _begin_block(modules[name], name, ipu, backend, undone)
+            undone.enter_context(follow_stages(model, stages, begin))
         for name, parts in (options.serialize or {}).items():
             undone.enter_context(_compute_in_parts(modules[name], parts, backend))
         for name in options.recompute:
@@ -119,7 +155,8 @@ def check_order(options: PortOptions, begun: Sequence[str]) -> None:
             "P009",
             message=f"`forward` does not call `{missing[0]}`, so that no stage begins there",
             notes=f"it began: {join_names(begun) or 'none'}",
-            help="name a module that is called itself: containers such as ModuleList are not, their items are",
+            help="name a module that is called itself, and no later call than there is: containers such as ModuleList "
+            "are not called, their items are",
         )
     called = list(dict.fromkeys(begun))
     visited = tuple(ipu for ipu, _names in groupby([0, *(stages[name] for name in begun)]))
@@ -128,7 +165,8 @@ def check_order(options: PortOptions, begun: Sequence[str]) -> None:
             "P009",
             message="the model runs its stages in another order than `stages` lists them",
             notes=(f"listed: {join_names(stages)}", f"begun: {join_names(begun)}"),
-            help="list them as they run; a module that is called from two stages needs a stage of its own each time",
+            help="list them as they run; of a module that is called from two stages name the calls: "
+            '`stages={"block#1": 0, "block#2": 1}`',
         )
 
 
@@ -151,39 +189,35 @@ def balanced_stages(model: nn.Module, num_ipus: int, *, within: str = "") -> Dic
     return {f"{prefix}{items[first][0]}": ipu for ipu, first in enumerate(_list_even_cuts(sizes, num_ipus))}
 
 
-def _collect_modules(model: nn.Module) -> Dict[str, nn.Module]:
-    """Return the modules inside `model` by all of their names: one that is shared has several."""
-    return {name: module for name, module in model.named_modules(remove_duplicate=False) if name}
-
-
-def _begin_block(module: nn.Module, name: str, ipu: int, backend: ModuleType, undone: ExitStack) -> None:
-    """Let the backend mark `module`, and its mark alone be taken away: `removeBlocks` would take the user's, too."""
-    before = set(read_forward_pre_hooks(module))
+def _make_block(
+    module: nn.Module, stage: str, backend: ModuleType, **block: Any
+) -> Callable[[nn.Module, object], None]:
+    """Return what begins a block of the backend: its mark of `module`, which is taken off and called by the port."""
+    hooks = read_forward_pre_hooks(module)
+    before = set(hooks)
     try:
-        backend.BeginBlock(module, user_id=name, ipu_id=ipu)
+        backend.BeginBlock(module, **block)
     except backend.Error as error:
         raise OptionError.at_caller(
             "P002",
-            message=f"`stages` names `{name}`, which begins a block already",
+            message=f"`stages` names `{stage}`, which begins a block already",
             notes=take_first_line(error),
             help="place the model by `stages` alone: `poptorch.removeBlocks(model)` takes its own blocks away",
         ) from error
-    for number in set(read_forward_pre_hooks(module)) - before:
-        undone.callback(read_forward_pre_hooks(module).pop, number, None)
+    (number,) = set(hooks) - before
+    begin: Callable[[nn.Module, object], None] = hooks.pop(number)
+    return begin
 
 
 @contextmanager
 def _compute_in_parts(module: nn.Module, parts: int, backend: ModuleType) -> Iterator[None]:
-    """Let a Linear module compute its product in so many parts of its outputs while the context lasts."""
-
-    def forward(input: torch.Tensor) -> torch.Tensor:
-        weight: torch.Tensor = module.weight  # type: ignore[assignment]
-        mode = backend.MatMulSerializationMode.OutputChannels
-        product: torch.Tensor = backend.serializedMatMul(input, weight.t(), mode, parts)
-        return product if module.bias is None else product + module.bias  # type: ignore[operator]
-
+    """Let a module compute in so many parts of its outputs or rows while the context lasts."""
     before = vars(module).get("forward")
-    module.forward = forward
+    module.forward = (
+        partial(_look_up_in_parts, module, parts)
+        if isinstance(module, nn.Embedding)
+        else partial(_multiply_in_parts, module, parts, backend)
+    )
     try:
         yield
     finally:
@@ -191,6 +225,34 @@ def _compute_in_parts(module: nn.Module, parts: int, backend: ModuleType) -> Ite
             del module.forward
         else:
             module.forward = before
+
+
+def _multiply_in_parts(module: nn.Module, parts: int, backend: ModuleType, input: torch.Tensor) -> torch.Tensor:
+    weight: torch.Tensor = module.weight  # type: ignore[assignment]
+    mode = backend.MatMulSerializationMode.OutputChannels
+    product: torch.Tensor = backend.serializedMatMul(input, weight.t(), mode, parts)
+    return product if module.bias is None else product + module.bias  # type: ignore[operator]
+
+
+def _look_up_in_parts(module: nn.Embedding, parts: int, input: torch.Tensor) -> torch.Tensor:
+    """Look rows up in parts of the weight, one after the other, as PopTorch has no serialized lookup of its own."""
+    rows = module.num_embeddings // parts
+    found = None
+    for number in range(parts):
+        places = input - number * rows
+        is_here = (places >= 0) & (places < rows)
+        part = module.weight[number * rows : (number + 1) * rows]
+        padding = None if module.padding_idx is None else module.padding_idx - number * rows
+        taken = nn.functional.embedding(
+            torch.where(is_here, places, torch.zeros_like(places)),
+            part,
+            padding if padding is not None and 0 <= padding < rows else None,
+        )
+        # a choice, since a product with 0 would spread what is not finite
+        taken = torch.where(is_here.unsqueeze(-1), taken, torch.zeros_like(taken))
+        found = taken if found is None else found + taken
+    assert found is not None
+    return found
 
 
 def _list_even_cuts(sizes: Sequence[int], num_parts: int) -> List[int]:

@@ -100,7 +100,8 @@ def check_labels(port: Port, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
             label="this call",
             help=(
                 *([anew] if averages else ()),
-                "pass them, `ported(inputs, labels)`, or use `ported.inference()(inputs)`",
+                "pass them, `output, loss = ported(inputs, labels)`: the call computes the loss and makes the step",
+                "to predict, use `ported.inference()(inputs)`",
                 "pass a dictionary by keyword, `ported(**batch)`, and name the label's key: `to_ipu(..., label='y')`",
             ),
         )

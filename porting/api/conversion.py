@@ -130,8 +130,8 @@ def to_ipu(
         "returns": returns,
         "loss_output": loss_output,
     }
-    if options.pipeline is not None:
-        options = _plan_pipeline(model, loss, example, optimizer, options, {**settings, "label": label})
+    if options.pipeline is not None or isinstance(options.recompute, str):
+        options = _plan_placing(model, loss, example, optimizer, options, {**settings, "label": label})
     ported: Union[PortedModel, HostLoopModel]
     if loop == "host":
         host_loop = importlib.import_module("porting.api.host_loop")  # few programs keep their loop
@@ -149,7 +149,7 @@ def to_ipu(
     return ported
 
 
-def _plan_pipeline(
+def _plan_placing(
     model: nn.Module,
     loss: Optional[Losses],
     example: Structure,
@@ -157,18 +157,20 @@ def _plan_pipeline(
     options: PortOptions,
     settings: Mapping[str, Any],
 ) -> PortOptions:
-    """Return the options with the stages that a plan for `example` has, or as they are where one IPU is enough."""
+    """Return the options with the stages and the recomputation that a plan for `example` has."""
     if example is None:
+        name, what = ("pipeline", "the stages") if options.pipeline is not None else ("recompute", "what is kept")
         raise OptionError.at_caller(
             "P002",
-            message="`pipeline` is 'auto', and there is no batch to plan the stages for",
-            help="pass one: `to_ipu(..., example=batch)`",
+            message=f"`{name}` is {getattr(options, name)!r}, and there is no batch to plan {what} for",
+            help=("pass one: `to_ipu(..., example=batch)`", "or write down what `porting plan` prints"),
         )
     # without the torch that a capture wants there are no plans
     planner = importlib.import_module("porting.planning.planner")
     plain = options.replace(pipeline=None)
-    plan = planner.plan(model, loss, example, optimizer, plain, **settings)
-    return plain.replace(stages=plan.stages) if plan.stages else plain
+    ipus = None if options.pipeline is not None or options.stages else 1
+    plan = planner.plan(model, loss, example, optimizer, plain, ipus=ipus, **settings)
+    return plain.replace(recompute=plan.options.recompute, stages=plan.stages)
 
 
 def _choose_look_at_outputs(backend: Backend) -> Optional[Callable[[Any], None]]:

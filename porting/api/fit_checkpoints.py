@@ -8,12 +8,13 @@ from __future__ import annotations
 import logging
 import os
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Iterable, Iterator, List, Mapping, Optional, Sequence, Union
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Union
 
 from ..adapters.checkpoint_folder import (
     drop_old_checkpoints,
+    link_checkpoint,
     list_checkpoints,
     name_checkpoint,
     read_newest_checkpoint,
@@ -41,6 +42,13 @@ class FitProgress:
     history: List[float] = field(default_factory=list)
     num_calls: int = 0
     total_loss: float = 0.0
+    metrics: Dict[str, List[float]] = field(default_factory=dict)
+    """Those of the validation, by name, for each complete epoch."""
+    best_score: Optional[float] = None
+    best_step: int = 0
+    """The optimizer steps behind the best epoch."""
+    states: Dict[str, Any] = field(default_factory=dict)
+    """Those of the callbacks, as the checkpoint had them."""
 
     def note_call(self, loss: float) -> None:
         """Add a call's loss."""
@@ -55,7 +63,8 @@ class FitProgress:
 class FitCheckpoints:
     """Writes the checkpoints of one `fit` into a folder, and resumes from the newest.
 
-    Only instance 0 writes. An epoch that was broken off begins with the streams that it began with.
+    `last.pt` there is the newest, and `best.pt` that of the best epoch. Only instance 0 writes. An epoch that was
+    broken off begins with the streams that it began with.
     """
 
     def __init__(
@@ -63,12 +72,12 @@ class FitCheckpoints:
         ported: PortedModel,
         loader: Iterable[Any],
         folder: Union[str, os.PathLike[str]],
+        read_states: Callable[[], Dict[str, Any]],
         *,
         every: Optional[int],
         keep: int,
-        schedulers: Sequence[Any],
     ) -> None:
-        """Check the settings; nothing is written yet."""
+        """Check the settings; nothing is written yet. `read_states` are those of the callbacks."""
         for name, value in {"every": 1 if every is None else every, "keep": keep}.items():
             if not is_count(value):
                 raise OptionError.at_caller(
@@ -83,7 +92,7 @@ class FitCheckpoints:
         self._folder = Path(folder)
         self._every = every
         self._keep = keep
-        self._schedulers = schedulers
+        self._read_states = read_states
         self._epoch_start: Optional[Mapping[str, Any]] = None
         self._present: Optional[Mapping[str, Any]] = None
         self._num_steps_written = ported.port_optimizer.num_steps
@@ -141,10 +150,11 @@ class FitCheckpoints:
                 notes=f"an epoch of this loader has {here} calls, so that its place in the epoch is not that one",
                 help="give `fit` the same dataset and batch size, or load the weights alone into another training",
             )
-        self._ported.load(checkpoint, schedulers=self._schedulers, loader=self._loader)
-        self.progress = FitProgress(list(loop["history"]), loop["num_calls"], loop["total_loss"])
+        self._ported.load(checkpoint, loader=self._loader)
+        self.progress = FitProgress(**{each.name: loop[each.name] for each in fields(FitProgress) if each.name in loop})
         self._epoch_start, self._present = loop["epoch_start"], (checkpoint.training or {})["streams"]
         self._num_steps_written = self._ported.port_optimizer.num_steps
+        self._link_last_and_best()
         logger.warning(
             "the training goes on after step %d, in epoch %d, from the checkpoints in `%s`",
             self._num_steps_written,
@@ -192,21 +202,30 @@ class FitCheckpoints:
         self._num_steps_written = self._ported.port_optimizer.num_steps
         if this_instance().index != 0:
             return
+        self.progress.states = self._read_states()
         self._ported.save(
             name_checkpoint(self._folder, self._num_steps_written),
-            schedulers=self._schedulers,
             loader=self._loader,
             epoch=len(self.progress.history),
             loop={
-                "history": self.progress.history,
-                "num_calls": self.progress.num_calls,
-                "total_loss": self.progress.total_loss,
+                **vars(self.progress),
                 "epoch_start": self._epoch_start,
                 "calls_per_epoch": _count_calls(self._loader),
             },
         )
+        self._link_last_and_best()
         with explain_write_errors(self._folder):
             drop_old_checkpoints(self._folder, keep=self._keep, step=self._num_steps_written)
+
+    def _link_last_and_best(self) -> None:
+        """Give the newest checkpoint its other names, again where the program ended before it could."""
+        newest = name_checkpoint(self._folder, self._num_steps_written)
+        if this_instance().index != 0 or not newest.exists():
+            return
+        is_best = self.progress.best_step == self._num_steps_written and self.progress.best_score is not None
+        with explain_write_errors(self._folder):
+            for name in ("last.pt", *(["best.pt"] if is_best else [])):
+                link_checkpoint(newest, name)
 
 
 def _count_calls(loader: Any) -> Optional[int]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 import torch
 
@@ -313,13 +313,31 @@ class PortedModel(FixedModule):
         self._runners.training.say_late_changes()
         return self
 
-    def save(self, path: Path, **settings: Any) -> None:
-        """Write a checkpoint from which the training goes on exactly; `settings` are those of `save_training`."""
-        save_training(self._port, self._optimizer, self._runners, path, **settings)
+    def save(
+        self,
+        path: Path,
+        *,
+        schedulers: Sequence[Any] = (),
+        loader: object = None,
+        step: Optional[int] = None,
+        epoch: Optional[int] = None,
+        extra: object = None,
+        loop: Optional[Mapping[str, Any]] = None,
+    ) -> None:
+        """Write a checkpoint from which the training goes on exactly, as `save_training` does.
 
-    def load(self, checkpoint: Union[Path, Checkpoint], **settings: Any) -> Checkpoint:
-        """Go on from a checkpoint of `save` and return it; `settings` are those of `load_training`."""
-        return load_training(self._port, self._optimizer, self._runners, checkpoint, **settings)
+        What else a program keeps goes into `extra`: `extra={"best": best}`.
+        """
+        counts: Dict[str, Any] = {"step": step, "epoch": epoch, "extra": extra, "loop": loop}
+        parts = self._port, self._optimizer, self._runners
+        save_training(*parts, path, schedulers=schedulers, loader=loader, **counts)
+
+    def load(
+        self, checkpoint: Union[Path, Checkpoint], *, schedulers: Sequence[Any] = (), loader: object = None
+    ) -> Checkpoint:
+        """Go on from a checkpoint of `save` and return it, as `load_training` does."""
+        parts = self._port, self._optimizer, self._runners
+        return load_training(*parts, checkpoint, schedulers=schedulers, loader=loader)
 
     # -- device -------------------------------------------------------------------------------------------------------
 

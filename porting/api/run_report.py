@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple
 from ..adapters.backend_protocol import BackendOptimizer, CompiledStep
 from ..diagnostics import Finding, align_columns
 from ..options import PortOptions
+from ..support.late_pages import show_as_page
 from .port import Port
 
 if TYPE_CHECKING:
@@ -168,20 +169,30 @@ class RunReport:
 
     def __str__(self) -> str:
         """Lay the report out as a table, a row for each executor."""
-        lines = [
-            f"device      {self.device}" + ("  (no IPU took part)" if self.is_simulator else ""),
-            f"backend     {self.backend}",
-            f"optimizer   {self.optimizer}",
-            f"step        {self._describe_step()}",
-            *([f"pipeline    {self._describe_pipeline()}"] if self.options.stages else []),
-            *self._describe_not_finite(),
-            "",
-        ]
-        header = ("executor", "compiled at", "compile s", "engine", "cache", "calls", "samples", "samples/s")
-        lines += align_columns([header, *map(_make_row, self.executors)])
-        lines += self._divide_time()
+        lines = [f"{name:<10}  {text}" for name, text in self.list_facts()]
+        lines += ["", *align_columns(self.list_executors())]
+        seconds = self.list_seconds()
+        lines += align_columns(seconds) if len(seconds) > 1 else []
         lines.extend(f"{finding.to_dict()['severity']}[{finding.code}]: {finding.message}" for finding in self.findings)
         return "\n".join(lines)
+
+    _repr_html_ = show_as_page("porting.api.run_report_page:write_run_page")
+
+    def list_facts(self) -> List[Tuple[str, str]]:
+        """List what ran, each fact with its name."""
+        return [
+            ("device", self.device + ("  (no IPU took part)" if self.is_simulator else "")),
+            ("backend", self.backend),
+            ("optimizer", self.optimizer),
+            ("step", self._describe_step()),
+            *([("pipeline", self._describe_pipeline())] if self.options.stages else []),
+            *self._describe_not_finite(),
+        ]
+
+    def list_executors(self) -> List[Tuple[str, ...]]:
+        """List a row for each executor, behind the header."""
+        header = ("executor", "compiled at", "compile s", "engine", "cache", "calls", "samples", "samples/s")
+        return [header, *map(_make_row, self.executors)]
 
     @property
     def num_ipus(self) -> int:
@@ -192,8 +203,8 @@ class RunReport:
     def _training(self) -> List[ExecutorRecord]:
         return [record for record in self.executors if record.name == "training"]
 
-    def _describe_not_finite(self) -> List[str]:
-        """Say in a line since when the loss, or else what an inference returns, is no number; no line if it is one."""
+    def _describe_not_finite(self) -> List[Tuple[str, str]]:
+        """Say since when the loss, or else what an inference returns, is no number; nothing if it is one."""
         records = [record for record in self.executors if record.first_call_not_finite is not None]
         if not records:
             return []
@@ -202,10 +213,10 @@ class RunReport:
         since = f"call {call} of the {first.name}"
         if first.name == "training":
             since = f"step {call}" if steps == 1 else f"call {call}, steps {(call - 1) * steps + 1} to {call * steps}"
-        return [f"not finite  since {since}; `ported.find_nan(batch)` names the operator and the line"]
+        return [("not finite", f"since {since}; `ported.find_nan(batch)` names the operator and the line")]
 
-    def _divide_time(self) -> List[str]:
-        """Make a table of where the time of each executor's calls went, as far as it is known."""
+    def list_seconds(self) -> List[Tuple[str, ...]]:
+        """List where the time of each executor's calls went, as far as it is known, behind the header."""
         rows: List[Tuple[str, ...]] = [("seconds of", "loader", "host to device", "run", "device to host", "Python")]
         for record in self.executors:
             parts = (
@@ -218,7 +229,7 @@ class RunReport:
             if record.run_seconds is not None:
                 cells = ["-" if seconds is None else f"{seconds:.3f}" for seconds in parts]
                 rows.append((record.name, *cells))
-        return list(align_columns(rows)) if len(rows) > 1 else []
+        return rows
 
     def _describe_step(self) -> str:
         options, total = self.options, self.samples_per_step

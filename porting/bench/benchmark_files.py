@@ -5,14 +5,13 @@
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from porting.bench.choices import COUNTS, MATRIX_KEYS, NAMED_SETTINGS, PRECISIONS, BenchSettings
 from porting.bench.documents import Node, read_document
-from porting.diagnostics import Finding, Place
+from porting.diagnostics import Finding, Place, suggest_name
 
 __all__ = ["FileEntry", "read_benchmarks"]
 
@@ -117,8 +116,7 @@ class _Reader:
         right: Dict[str, Node] = {}
         for key, (key_place, value) in node.value.items():
             if key not in kinds:
-                near = difflib.get_close_matches(key, list(kinds), n=1)
-                advice = f"did you mean `{near[0]}`?" if near else f"known keys are {', '.join(kinds)}"
+                advice = suggest_name(key, kinds, otherwise=f"known keys are {', '.join(kinds)}")
                 self.add_finding(key_place, f"unknown key `{key}` in {owner}", advice)
             elif self.check_value(key, value, kinds[key]):
                 right[key] = value

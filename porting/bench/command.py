@@ -6,10 +6,12 @@ It says what compiling is worth.
 from __future__ import annotations
 
 import argparse
+import json
 import signal
 import sys
+from collections import Counter
 from pathlib import Path
-from typing import Any, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
 
 from tqdm import tqdm
 
@@ -23,6 +25,7 @@ from porting.bench.case_tables import (
     read_counted_speed_up,
 )
 from porting.bench.choices import EAGER_WAYS, MATRIX_KEYS, NAMED_SETTINGS, PRECISIONS, BenchSettings
+from porting.bench.clusters import Cluster, parse_cluster, run_sweep
 from porting.bench.command_cases import (
     DEFAULT_TIMEOUT,
     choose_cases,
@@ -38,11 +41,13 @@ from porting.bench.curve import list_curves, make_curve_table
 from porting.bench.growth import list_growths, make_growth_table
 from porting.bench.pages import lay_out_result, list_failures
 from porting.bench.processes import Case, run_case
-from porting.bench.results import ResultFile, read_results
+from porting.bench.results import ResultFile, hold_results, read_results
 from porting.bench.tables import Table, lay_out_tables, name_case
-from porting.cli import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, count, positive
-from porting.diagnostics import render_all
-from porting.support.atomic_files import write_atomically
+from porting.cli import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_NOT_RUN, count, positive
+from porting.cli.completion import offer
+from porting.cli.output_files import require_folders, write_output
+from porting.diagnostics import render_all, show
+from porting.engines import list_choices, require_engine
 
 __all__ = ["add_arguments", "run"]
 
@@ -70,9 +75,7 @@ a session:
 A ratio above 1 says that the port is faster than eager. Every case of a matrix
 runs in a process of its own.
 
-exit status: 0 done, 1 a case failed, or trained something else than eager did,
-or a finding stopped it, 2 wrong usage, 130 interrupted (the result file then
-holds what was measured)
+After an interrupt the result file holds what was measured.
 """
 
 
@@ -87,7 +90,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         for flag, settings in options.items():
             name = flag.replace("-", "_")
             choices: Mapping[str, Any] = {"choices": NAMED_SETTINGS[name]} if name in NAMED_SETTINGS else {}
-            group.add_argument(f"--{flag}", *_FORMER_FLAGS.get(flag, ()), **choices, **settings)
+            action = group.add_argument(f"--{flag}", *_FORMER_FLAGS.get(flag, ()), **choices, **settings)
+            if flag == "engine":
+                offer(action, list_choices)
 
 
 def _parse_ways(text: str) -> Tuple[str, ...]:
@@ -113,6 +118,14 @@ _OPTIONS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
         "only": {"nargs": "+", "default": [], "metavar": "NAME", "help": "those whose name fits, as public_res*"},
         "part": {"type": parse_part, "metavar": "K/N", "help": "the K-th of N parts of all cases"},
         "resume": {"action": "store_true", "help": "go on with the file of --json: cases that are done stay"},
+    },
+    "where it runs": {
+        "on": {
+            "type": parse_cluster,
+            "default": Cluster(),
+            "metavar": "CLUSTER",
+            "help": "local:N for N cases at a time, ray://HOST:PORT, ray://auto or dask://HOST:PORT (default: local:1)",
+        },
     },
     "what is varied": {
         "engine": {"metavar": "NAME", "help": "auto, replay, aot, ... (default: the target's, or auto)"},
@@ -164,20 +177,18 @@ _OPTIONS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
 def run(arguments: argparse.Namespace) -> int:
     """Measure what is asked for and print it.
 
-    Raises PortingError T001, T002, T005, T006 or X001 before anything runs.
+    Raises PortingError E029, P004, T001, T002, T005, T006, T007, T008 or X001 before anything runs.
     """
     if arguments.list_workloads:
-        for name, entry in load_workloads().WORKLOADS.items():
-            demands = ", ".join(f"{precision} x{value:g}" for precision, value in entry.demanded.items())
-            print(f"{name:<36} batch {entry.batch:>3}  {entry.title:<50} {demands}".rstrip())
-        return EXIT_DONE
+        return _show_workloads(as_json=arguments.format == "json")
     _check_usage(arguments)
+    require_folders(arguments.json, arguments.html, arguments.png)
     matrix = read_matrix(arguments)
     target = arguments.target or choose_suite(arguments.suite)
     entries, findings = choose_entries(target, only=arguments.only)
     if findings:
-        print(render_all(findings, arguments.format), file=sys.stderr)
-        return EXIT_FAILED
+        show(render_all(findings, arguments.format), sys.stderr)
+        return EXIT_NOT_RUN
     earlier = read_results(arguments.compare) if arguments.compare is not None else None
     if arguments.png is not None:
         from porting.bench.charts import require_matplotlib
@@ -193,24 +204,48 @@ def run(arguments: argparse.Namespace) -> int:
         for case in make_cases(entry, matrix, arguments)
     ]
     cases = choose_cases(all_cases, arguments.part)
-    results = ResultFile(
-        [case for case, _timeout in cases],
-        arguments.json,
-        earlier=read_results(arguments.json) if arguments.resume and arguments.json.exists() else None,
-        demanded_mean=find_demanded_mean(target, num_entries=len(entries)),
-    )
-    # ended from outside, it ends what it has started as well
-    before = signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
-    try:
-        interrupted = _measure_cases(cases, results, arguments.cache_dir)
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    for engine in dict.fromkeys(case.choices.engine for case, _timeout in cases):
+        require_engine(engine or "auto")
+    with hold_results(arguments.json):
+        results = ResultFile(
+            [case for case, _timeout in cases],
+            arguments.json,
+            earlier=read_results(arguments.json) if arguments.resume and arguments.json.exists() else None,
+            demanded_mean=find_demanded_mean(target, num_entries=len(entries)),
+        )
+        # ended from outside, it ends what it has started as well
+        before = signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
+        try:
+            interrupted = _measure_cases(cases, results, arguments)
+        finally:
+            signal.signal(signal.SIGTERM, before)
     _tell_results(results, earlier, arguments)
     if interrupted:
         print("interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
-    counts = [record["result"] is not None and not list_failures(record["result"]) for record in results.own_cases]
-    return EXIT_DONE if all(counts) else EXIT_FAILED
+    return _choose_status([record["result"] for record in results.own_cases])
+
+
+def _show_workloads(*, as_json: bool) -> int:
+    workloads = load_workloads().WORKLOADS
+    if as_json:
+        listed = [
+            {"name": name, "batch": entry.batch, "title": entry.title, "demanded": dict(entry.demanded)}
+            for name, entry in workloads.items()
+        ]
+        print(json.dumps(listed, indent=2))
+        return EXIT_DONE
+    for name, entry in workloads.items():
+        demands = ", ".join(f"{precision} x{value:g}" for precision, value in entry.demanded.items())
+        print(f"{name:<36} batch {entry.batch:>3}  {entry.title:<50} {demands}".rstrip())
+    return EXIT_DONE
+
+
+def _choose_status(measured: Sequence[Any]) -> int:
+    """Choose the exit status of some results, of which None stands for a case that has none."""
+    if any(result is None for result in measured):
+        return EXIT_NOT_RUN
+    return EXIT_FAILED if any(map(list_failures, measured)) else EXIT_DONE
 
 
 def _check_usage(arguments: argparse.Namespace) -> None:
@@ -225,41 +260,38 @@ def _check_usage(arguments: argparse.Namespace) -> None:
 # -- measuring ---------------------------------------------------------------------------------------------------------
 
 
-def _measure_cases(cases: Sequence[Tuple[Case, float]], results: ResultFile, cache_dir: Optional[Path]) -> bool:
-    """Run case after case; return whether an interrupt ended it. A terminal gets a progress bar, a log a line each."""
-    folder = None if cache_dir is None else str(cache_dir.absolute())
+def _measure_cases(cases: Sequence[Tuple[Case, float]], results: ResultFile, arguments: argparse.Namespace) -> bool:
+    """Run the cases; return whether an interrupt ended it. A terminal gets a progress bar, a log a line each."""
+    titles = [name_case(case.record("not_run")) for case, _timeout in cases]
+    waiting = {index: case for index, case in enumerate(cases) if results.own_cases[index]["status"] != "done"}
+
+    def tell(index: int, outcome: str) -> None:
+        if bar.disable:
+            print(f"[{index + 1}/{len(cases)}] {titles[index]}: {outcome}", file=sys.stderr, flush=True)
+
+    def put(index: int, record: Dict[str, Any]) -> None:
+        results.put(index, record)
+        speed_up = None if record["result"] is None else read_counted_speed_up(record["result"])
+        became = f"{record['status']} after" if speed_up is None else f"x{speed_up['wall']['median']:.2f} in"
+        tell(index, f"{became.replace('_', ' ')} {record['seconds']:.0f} s")
+
+    def look(under_way: Mapping[int, str], still: float) -> None:
+        told = (f"{titles[index]}: {text}" for index, text in under_way.items())
+        bar.set_description_str("; ".join(told) or str(arguments.on), refresh=False)
+        bar.n = len(cases) - still
+        bar.refresh()
+
     with tqdm(total=len(cases), disable=None, bar_format="{desc} |{bar:20}| {percentage:3.0f}% [{elapsed}]") as bar:
-        for index, (case, timeout) in enumerate(cases):
-            title = name_case(case.record("not_run"))
-            if results.own_cases[index]["status"] == "done":
-                bar.n = index + 1
-                _tell_case(bar, f"[{index + 1}/{len(cases)}] {title}", "done already")
-                continue
-
-            def progress(text: str, share: float, index: int = index, title: str = title) -> None:
-                bar.set_description_str(f"{title}: {text}", refresh=False)
-                bar.n = index + share
-                bar.refresh()
-
-            progress("starting", 0.0)
-            try:
-                record = run_case(case, cache_dir=folder, timeout=timeout, progress=progress)
-            except KeyboardInterrupt:
-                results.put(index, case.record("interrupted", reason="Ctrl-C"))
-                return True
-            results.put(index, record)
-            bar.n = index + 1
-            speed_up = None if record["result"] is None else read_counted_speed_up(record["result"])
-            became = f"{record['status']} after" if speed_up is None else f"x{speed_up['wall']['median']:.2f} in"
-            told = f"{became.replace('_', ' ')} {record['seconds']:.0f} s"
-            _tell_case(bar, f"[{index + 1}/{len(cases)}] {title}", told)
+        for index in sorted(set(range(len(cases))) - set(waiting)):
+            tell(index, "done already")
+        folder = None if arguments.cache_dir is None else str(arguments.cache_dir.absolute())
+        created = results.content["created"]
+        try:
+            run_sweep(arguments.on, waiting, run_case, cache_dir=folder, sweep=created, put=put, look=look)
+        except KeyboardInterrupt:
+            return True
     results.finish()
     return False
-
-
-def _tell_case(bar: tqdm, title: str, told: str) -> None:
-    if bar.disable:
-        print(f"{title}: {told}", file=sys.stderr, flush=True)
 
 
 # -- telling -----------------------------------------------------------------------------------------------------------
@@ -273,13 +305,28 @@ def _tell_results(results: ResultFile, earlier: Optional[Mapping[str, Any]], arg
     if arguments.html is not None:
         from porting.bench.html_page import write_html
 
-        write_atomically(arguments.html, write_html(results.content, comparison=compared).encode())
+        write_output(arguments.html, write_html(results.content, comparison=compared).encode())
     if arguments.png is not None:
         from porting.bench.charts import write_png
 
         write_png(results.content, arguments.png)
+    if arguments.format == "json":
+        print(json.dumps(results.content, indent=2, allow_nan=False))
+    else:
+        _print_tables(results, compared)
+    for file in filter(None, (arguments.json, arguments.html, arguments.png)):
+        print(f"wrote {file}", file=sys.stderr)
+
+
+def _write_machine(machine: Mapping[str, Any]) -> str:
+    return f"{machine['processor']}, {machine['num_cores']} cores, Python {machine['python']}, torch {machine['torch']}"
+
+
+def _print_tables(results: ResultFile, compared: Optional[Table]) -> None:
     machine = results.content["machine"]
-    print(f"{machine['processor']}, {machine['num_cores']} cores, Python {machine['python']}, torch {machine['torch']}")
+    ran_on = Counter(_write_machine(case.get("machine") or machine) for case in results.cases)
+    for described, number in ran_on.items():
+        print(described if len(ran_on) == 1 else f"{described}: {number} of {len(results.cases)} cases")
     # the load of other programs only: that of the minute before this one began
     if (machine["load_average"] or 0.0) > machine["num_cores"] / 2 and machine["omp_num_threads"] != "1":
         print(f"the machine was busy (load {machine['load_average']:.1f}), and threads that wait for each other say")
@@ -296,5 +343,3 @@ def _tell_results(results: ResultFile, earlier: Optional[Mapping[str, Any]], arg
     below = [*lay_out_orders(cases), *lay_out_machinery(cases)]
     for lines in filter(None, (shown, below, *(list(lay_out_tables(tables)) for tables in kinds))):
         print("\n".join(["", *lines]))
-    for file in filter(None, (arguments.json, arguments.html, arguments.png)):
-        print(f"wrote {file}", file=sys.stderr)

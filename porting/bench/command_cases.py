@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import difflib
 import fnmatch
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
@@ -16,7 +15,7 @@ from porting.bench.benchmark_files import FileEntry, read_benchmarks
 from porting.bench.choices import COUNTS, MATRIX_KEYS, PRECISIONS, BenchSettings, expand
 from porting.bench.processes import Case
 from porting.cli import count
-from porting.diagnostics import Finding, PortingError
+from porting.diagnostics import Finding, PortingError, suggest_name
 
 __all__ = [
     "DEFAULT_TIMEOUT",
@@ -87,7 +86,11 @@ def choose_suite(name: str) -> str:
     """Return the name of a suite; raises PortingError T002 where there is none of this name."""
     groups = list(load_workloads().GROUPS)
     if name not in groups:
-        raise PortingError.of("T002", message=f"there is no suite `{name}`", help=f"suites are {', '.join(groups)}")
+        raise PortingError.of(
+            "T002",
+            message=f"there is no suite `{name}`",
+            help=[*filter(None, [suggest_name(name, groups)]), f"suites are {', '.join(groups)}"],
+        )
     return name
 
 
@@ -125,8 +128,8 @@ def _find_workload(name: str) -> Any:
     suite = load_workloads()
     if name in suite.WORKLOADS:
         return suite.WORKLOADS[name]
-    near = difflib.get_close_matches(name, [*suite.GROUPS, *suite.WORKLOADS], n=1)
-    remedies = [f"did you mean `{near[0]}`?"] if near else []
+    near = suggest_name(name, [*suite.GROUPS, *suite.WORKLOADS])
+    remedies = [near] if near else []
     in_file = f"name what the file is to be taken from it: `{name}:NAME`"
     in_suite = "`porting bench --list` lists the suite; a target of yours is `file.py:name`"
     remedies.append(in_file if name.endswith(".py") else in_suite)

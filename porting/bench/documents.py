@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, Iterable, NamedTuple, Tuple
 
-from porting.diagnostics import Place, PortingError, require_extra
+from porting.diagnostics import Place, PortingError, require_extra, suggest_file
 
 __all__ = ["Entry", "Node", "read_document"]
 
@@ -47,7 +47,9 @@ def read_document(path: Path) -> Node:
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise PortingError.of("T002", message=f"there is no file `{path}`", help="check the path") from None
+        raise PortingError.of(
+            "T002", message=f"there is no file `{path}`", help=suggest_file(path, otherwise="check the path")
+        ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise PortingError.of("T001", message=f"`{path}` cannot be read: {error}", help="give a text file") from error
     return (_read_json if path.suffix == ".json" else _read_yaml)(str(path), text)

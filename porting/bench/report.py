@@ -23,6 +23,7 @@ from porting.bench.parity import Parity
 from porting.bench.ported import CompileCost, DeviceProof
 from porting.bench.tables import lay_out_tables
 from porting.bench.turns import Ratios, Spread
+from porting.support.late_pages import show_as_page
 
 __all__ = ["BenchReport", "Machine", "Record", "ResultContent", "Schema", "Side", "Status", "find_break_even_steps"]
 
@@ -92,6 +93,8 @@ class BenchReport:
         curve = ["", *lay_out_tables([make_curve_table(plain["curve"])])] if self.curve.steps else []
         return "\n".join([*lay_out_result(plain), *curve])
 
+    _repr_html_ = show_as_page("porting.bench.html_page:write_result_page")
+
 
 def find_break_even_steps(compile_seconds: float, *, eager_seconds: float, ported_seconds: float) -> Optional[int]:
     """Return the number of steps after which the time of compiling is made up for; None if it never is.
@@ -142,7 +145,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Record:
-    """One case of a run; `result` is None unless it was measured."""
+    """One case of a run; `result` is None unless it was measured, `machine` unless a cluster ran it."""
 
     name: str
     target: str
@@ -153,6 +156,7 @@ class Record:
     seconds: float
     demanded: Optional[float]
     result: Optional[BenchReport]
+    machine: Optional[Machine] = None
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Iterator, Optional
 
 from porting.cli import EXIT_DONE, count
-from porting.cli.export import PROGRAM_HELP, add_step_arguments, explain_write_errors, load_step_program
+from porting.cli.completion import offer
+from porting.cli.export import PROGRAM_HELP, add_step_arguments, load_step_program
+from porting.cli.output_files import require_folders, write_output
+from porting.engines import list_choices, require_engine
 
 if TYPE_CHECKING:
     from porting.api import PortedModel
@@ -38,7 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--steps", type=count, default=3, metavar="N", help="calls to trace (default: 3)")
     parser.add_argument("-o", "--output", default="trace.json", metavar="FILE", help="(default: trace.json)")
     parser.add_argument("--data", metavar="PROGRAM:NAME", help="dataset or DataLoader to load from, as train.py:data")
-    parser.add_argument("--engine", metavar="NAME", help="ready, auto, or an engine (default: the program's, or ready)")
+    engine_help = "ready, auto, or an engine (default: the program's, or ready)"
+    offer(parser.add_argument("--engine", metavar="NAME", help=engine_help), list_choices)
     add_step_arguments(parser)
 
 
@@ -46,19 +50,19 @@ def run(arguments: argparse.Namespace) -> int:
     """Train for some calls and write their timeline."""
     if arguments.mode == "inference":
         arguments.wrong_usage("a trace is one of training calls")
+    output = Path(arguments.output)
+    require_folders(output)
+    require_engine(arguments.engine or "ready")
     # torch is loaded by the verbs that need it, and not for `porting --help`
     from porting.api import to_ipu
     from porting.bench.call_trace import record_calls
-    from porting.support.atomic_files import write_atomically
 
     placing = {} if arguments.engine is None else {"engine": arguments.engine}
     program = load_step_program(arguments, **placing)
     ported = to_ipu(program.model, program.loss, optimizer=program.optimizer, options=program.options)
     batches = _load_batches(ported, program, arguments.data)
     trace = record_calls(ported, batches, num_calls=arguments.steps, program=arguments.program)
-    output = Path(arguments.output)
-    with explain_write_errors(output):
-        write_atomically(output, trace.to_json())
+    write_output(output, trace.to_json())
     print(f"{output}: {len(trace.calls)} call{'s' * (len(trace.calls) > 1)}, {trace.facts['device']}")
     print(f"{trace.facts['times']}; open it at https://ui.perfetto.dev", file=sys.stderr)
     return EXIT_DONE

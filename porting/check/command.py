@@ -21,10 +21,20 @@ from porting.check.html_page import write_report_page
 from porting.check.preflight import assemble_report, look_at_sources
 from porting.check.report import Report
 from porting.check.selection import Selection, UnknownCodeError, read_codes
-from porting.cli import EXIT_DONE, EXIT_FAILED, EXIT_USAGE, refuse_usage
+from porting.cli import EXIT_DONE, EXIT_FAILED, EXIT_NOT_RUN, refuse_usage
+from porting.cli.output_files import require_folders, write_output
 from porting.cli.program_names import split_program
 from porting.diagnostics import FORMATS as FINDING_FORMATS
-from porting.diagnostics import ExecutableError, Finding, Place, PortingError, print_finding, require_extra, say_number
+from porting.diagnostics import (
+    ExecutableError,
+    Finding,
+    Place,
+    PortingError,
+    print_finding,
+    require_extra,
+    say_number,
+    show,
+)
 from porting.support.progress import show_progress
 
 if TYPE_CHECKING:  # loads torch
@@ -53,9 +63,6 @@ start a training; the step that it gives is captured.
 
 A comment `# porting: allow host-read` allows a finding on its line, or on the
 line below. For a plain program the findings are what its port needs.
-
-exit status: 0 nothing found, 1 something found or not read, 2 it could not be
-looked at: no program, no function, nothing that trains a model
 """
 
 
@@ -101,20 +108,25 @@ def run(arguments: argparse.Namespace) -> int:
     except UnknownCodeError as error:
         return refuse_usage("check", str(error))
     try:
+        require_folders(arguments.html)
         if arguments.fix:
             report = _fix_programs(arguments, selection)
         else:
             report, _files = _make_report(arguments, selection, writes_baseline=arguments.write_baseline)
         if arguments.html is not None:
-            _write_page(arguments.html, report)
+            write_output(arguments.html, write_report_page(report).encode())
     except PortingError as error:
         report = Report(program=" ".join(arguments.programs), failures=[error.finding])
     if not arguments.diff and (report.looked_at or arguments.format != "text"):
-        print(report.summary if arguments.quiet else write_report(report, arguments.format))
+        told = report.summary if arguments.quiet else write_report(report, arguments.format)
+        if arguments.format == "text":
+            show(told)
+        else:
+            print(told)
     for failure in report.failures:
         print_finding(failure, arguments.format if arguments.format in FINDING_FORMATS else "text")
     if report.failures:
-        return EXIT_USAGE
+        return EXIT_NOT_RUN
     return EXIT_DONE if report.is_clean or arguments.allow_unread and not report.standing else EXIT_FAILED
 
 
@@ -294,11 +306,3 @@ def _join_reports(reports: List[Report]) -> Optional[Report]:
         looked_at=[text for report in reports for text in report.looked_at],
         facts=[fact for report in reports for fact in report.facts],
     )
-
-
-def _write_page(path: Path, report: Report) -> None:
-    page = write_report_page(report)
-    try:
-        path.write_text(page, encoding="utf-8")
-    except OSError as error:
-        raise ExecutableError.of("E029", message=f"`{path}` cannot be written: {error.strerror}") from error

@@ -21,7 +21,7 @@ from porting.check.divided_programs import ProgramGroup, divide_programs
 from porting.check.report import Report
 from porting.check.selection import Selection
 from porting.check.training_on_import import find_training_on_import
-from porting.diagnostics import ExecutableError, Finding, Place, join_names, say_number
+from porting.diagnostics import ExecutableError, Finding, Place, join_names, say_number, suggest_file
 from porting.source.checks import check_source
 from porting.source.facts import Facts
 from porting.source.project import Project, read_programs
@@ -190,7 +190,10 @@ def _require_paths(paths: Sequence[str], project: Project) -> None:
             raise ExecutableError.of(
                 "E020",
                 message=f"there is no program `{path}`",
-                help="name a script, a notebook, a folder, a module, or PROGRAM:FUNCTION, as in `train.py:make`",
+                help=suggest_file(
+                    path,
+                    otherwise="name a script, a notebook, a folder, a module, or PROGRAM:FUNCTION: `train.py:make`",
+                ),
             )
 
 

@@ -16,11 +16,14 @@ from typing import Any, Dict, Iterable, Iterator, Sequence, Tuple
 from porting.check.coverage import Coverage
 from porting.check.port_order import PortNeed, list_needs
 from porting.diagnostics import CODES, Finding, Place, Severity, join_names, render_all, say_number
+from porting.support.late_pages import show_as_page
 
 __all__ = ["Report", "count_severities", "sort_findings"]
 
 _FORMAT_VERSION = 1
 _MOST_PLACES = 4
+# a report of more findings fills more than a screen, and of many more nobody scrolls to the end first
+_LONG, _VERY_LONG = 5, 20
 _LEAST_WIDTH, _USUAL_WIDTH, _MOST_WIDTH = 80, 100, 120
 
 
@@ -128,13 +131,20 @@ class Report:
     def __str__(self) -> str:
         return "\n".join(self._write_lines())
 
+    _repr_html_ = show_as_page("porting.check.html_page:write_report_page")
+
     def _write_lines(self) -> Iterator[str]:
+        num_standing = len(self.standing)
+        if num_standing > _VERY_LONG:
+            yield from (*_write_in_short(self.standing), "")
         for file, found in groupby(self.findings, key=_name_file):
             together = list(found)
             yield f"{file or 'without a place'}: {count_severities(together)}"
             yield ""
             yield render_all(together)
             yield ""
+        if self.is_ported and num_standing > _LONG:
+            yield from (*_write_in_short(self.standing), "")
         if self.needs:
             yield f"what a port of {self.program} needs, in this order:"
             for number, need in enumerate(self.needs, 1):
@@ -194,6 +204,17 @@ def count_severities(findings: Sequence[Finding]) -> str:
 
 def _name_file(finding: Finding) -> str:
     return finding.place.file if finding.place is not None else ""
+
+
+def _write_in_short(findings: Sequence[Finding]) -> Iterator[str]:
+    """List the codes of findings from the worst on, a line each, with their places."""
+    severities = list(Severity)
+    ranked = sorted(findings, key=lambda finding: severities.index(Severity(finding.severity)))
+    yield f"{count_severities(findings)}, in short:"
+    for code in dict.fromkeys(finding.code for finding in ranked):
+        found = [finding for finding in findings if finding.code == code]
+        places = _name_places([finding.place for finding in found if finding.place is not None])
+        yield f"  {len(found):>3} {code} {found[0].slug}" + (f" at {places}" if places else "")
 
 
 def _write_need(number: int, need: PortNeed) -> Iterator[str]:

@@ -9,7 +9,8 @@ import os
 import sys
 from dataclasses import asdict
 
-from porting.cli import EXIT_DONE, EXIT_FAILED, refuse_usage
+from porting.cli import EXIT_DONE, EXIT_FAILED, add_action, refuse_usage
+from porting.diagnostics import show
 
 __all__ = ["add_arguments", "run"]
 
@@ -17,13 +18,13 @@ __all__ = ["add_arguments", "run"]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    actions.add_parser("list", help="name the devices that `to_ipu(device=...)` takes")
-    check = actions.add_parser("check", help="train small models on a module, and compare with plain PyTorch")
+    add_action(actions, "list", "name the devices that `to_ipu(device=...)` takes")
+    check = add_action(actions, "check", "train small models on a module, and compare with plain PyTorch")
     check.add_argument("module", metavar="MODULE", help="a module with PopTorch's API, or a registered name")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """List or check backends; the exit code of `check` is 1 when a check fails."""
+    """List or check backends; the exit status of `check` is 1 when a check fails."""
     from porting.options.devices import list_devices, load_backend
 
     as_json = arguments.format == "json"
@@ -48,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
     for outcome in check_backend(module):
         outcomes.append(outcome)
         if not as_json:
-            print(f"{'ok    ' if outcome.passed else 'FAILED'} {outcome.name}", flush=True)
+            show(f"{'ok    ' if outcome.passed else 'FAILED'} {outcome.name}")
             for line in outcome.fault.splitlines():
                 print(f"         {line}")
     num_failed = sum(not outcome.passed for outcome in outcomes)

@@ -93,8 +93,7 @@ def run(arguments: argparse.Namespace) -> int:
         return int(arguments.act(store, arguments))
     except OSError as error:
         place = f"`{error.filename}`: " if error.filename else ""
-        print(f"porting cache: {place}{error.strerror or error}", file=sys.stderr)
-        return EXIT_FAILED
+        return refuse_usage("cache", f"{place}{error.strerror or error}")
 
 
 def _parse_seconds(text: str) -> float:
@@ -209,7 +208,7 @@ def _explain_executable(store: ExecutableStore, arguments: argparse.Namespace) -
     failures = store.failures.read_all()
     if len(arguments.keys) == 2:
         old, new = (_choose_key(store, key, entries) for key in arguments.keys)
-        return _compare_executables(entries[old], entries[new])
+        return _compare_executables(entries[old], entries[new], as_json=arguments.format == "json")
     if arguments.keys:
         digest = _choose_key(store, arguments.keys[0], {**failures, **entries})
     else:
@@ -217,9 +216,22 @@ def _explain_executable(store: ExecutableStore, arguments: argparse.Namespace) -
         if not usable:
             raise _make_unknown_error(store, None, [])
         digest = max(usable, key=lambda manifest: manifest.created).digest
-    manifest = entries[digest].manifest if digest in entries else None
-    if digest in entries and manifest is None:
-        print(f"{digest[:_SHORT]} cannot be used: {entries[digest].problem}")
+    entry, failed = entries.get(digest), failures.get(digest, {}).get("failures", {})
+    if arguments.format != "json":
+        _tell_reasons(digest, entry, failed)
+        return EXIT_DONE
+    manifest = None if entry is None else entry.manifest
+    because = [] if manifest is None else [change.get("text") for change in manifest.because]
+    problem = "" if entry is None else entry.problem
+    print(json.dumps({"key": digest, "problem": problem, "because": because, "failures": failed}, indent=2))
+    return EXIT_DONE
+
+
+def _tell_reasons(digest: str, entry: Optional[StoredEntry], failed: Mapping[str, Any]) -> None:
+    """Print what was written down when the executable was compiled, and what could not be compiled."""
+    manifest = None if entry is None else entry.manifest
+    if entry is not None and manifest is None:
+        print(f"{digest[:_SHORT]} cannot be used: {entry.problem}")
     if manifest is not None:
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(manifest.created))
         print(f"{_describe_executable(manifest)}  compiled {when}")
@@ -228,12 +240,11 @@ def _explain_executable(store: ExecutableStore, arguments: argparse.Namespace) -
             print(f"{title}: {text}")
         if not texts:
             print("compiled because there was no earlier executable of this model")
-    for name, failure in failures.get(digest, {}).get("failures", {}).items():
+    for name, failure in failed.items():
         print(f"could not be compiled: {_make_plain(name)}: {_make_plain(failure['reason'], None)}")
-    return EXIT_DONE
 
 
-def _compare_executables(old: StoredEntry, new: StoredEntry) -> int:
+def _compare_executables(old: StoredEntry, new: StoredEntry, *, as_json: bool) -> int:
     try:
         both = []
         for entry in (old, new):
@@ -245,6 +256,9 @@ def _compare_executables(old: StoredEntry, new: StoredEntry) -> int:
         raise ExecutableError.of("E010", message=f"the two cannot be compared: {error}") from None
     except (AttributeError, IndexError, KeyError, TypeError, ValueError):
         raise ExecutableError.of("E010", message="the two cannot be compared: their records are incomplete") from None
+    if as_json:
+        print(json.dumps({"from": old.digest, "to": new.digest, "changes": [one.text for one in changes]}, indent=2))
+        return EXIT_DONE
     print(f"from {old.digest[:_SHORT]} to {new.digest[:_SHORT]}:")
     for change in changes:
         print(f"  {_make_plain(change.text, None)}")
@@ -276,9 +290,10 @@ def _make_unknown_error(store: ExecutableStore, key: Optional[str], found: Seque
 # -- tunings ---------------------------------------------------------------------------------------------------------
 
 
-def _show_tunings(store: ExecutableStore, _arguments: argparse.Namespace) -> int:
+def _show_tunings(store: ExecutableStore, arguments: argparse.Namespace) -> int:
     rows: List[Tuple[str, ...]] = [("KEY", "MODEL", "CANDIDATE", "EXPECTED", "BOUNDS", "MEASURED", "")]
     num_measured = num_within = 0
+    records: List[Dict[str, Any]] = []
     for entry in store.list_entries():
         if entry.manifest is None:
             continue
@@ -287,6 +302,7 @@ def _show_tunings(store: ExecutableStore, _arguments: argparse.Namespace) -> int
             expected, gains = candidate.get("expected"), [candidate.get(name) for name in _GAINS]
             if expected is None:
                 continue
+            records.append({"key": entry.digest, "model": model, **candidate})
             row = [entry.digest[:_SHORT], _make_plain(model), candidate["label"]]
             row += [f"{expected['median']:.2f}x", f"{expected['low']:.2f} - {expected['high']:.2f}"]
             if all(gains):
@@ -298,7 +314,9 @@ def _show_tunings(store: ExecutableStore, _arguments: argparse.Namespace) -> int
             else:
                 row += ["-", "out" if candidate.get("problem") else "not compiled"]
             rows.append(tuple(row))
-    if len(rows) == 1:
+    if arguments.format == "json":
+        print(json.dumps(records, indent=2))
+    elif len(rows) == 1:
         print(f"no predictions in {store.folder}")
     else:
         print(*align_columns(rows, right=(3, 5)), sep="\n")

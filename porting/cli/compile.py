@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from porting.cli import EXIT_DONE, EXIT_FAILED
+from porting.cli.completion import offer
 from porting.cli.export import add_dump_argument, add_step_arguments, capture_program, choose_dump_files, write_dumps
 from porting.diagnostics import print_finding
+from porting.engines import list_choices, require_engine
 
 __all__ = ["add_arguments", "load_or_capture", "run"]
 
@@ -25,9 +27,6 @@ a session:
   ...
   aot: 1.6x replay (chosen of 3, 0 of them out, in 14 s): compiled and kept in the cache (...)
   $ python train.py
-
-exit status: 0 when there is an executable, 1 when the step has to be replayed
-although another engine was asked for
 """
 
 
@@ -36,9 +35,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
     parser.add_argument("step", metavar="STEP", help="an exported step, or a PROGRAM:FUNCTION as in train.py:make")
     parser.add_argument("--cache", metavar="DIR", help="the folder of executables")
-    parser.add_argument(
+    engine = parser.add_argument(
         "--engine", default="auto", metavar="NAME", help="auto, which measures, aot, ... (default: auto)"
     )
+    offer(engine, list_choices)
     parser.add_argument("--seconds", type=float, metavar="S", help="how long `auto` may measure (default: 180)")
     add_step_arguments(parser)
     add_dump_argument(parser)
@@ -46,13 +46,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Compile and print the result; the status tells whether training will be faster for it."""
-    step = load_or_capture(arguments)
-    print(f"{arguments.step}: {step.graph.mode} step{f' of {step.target}' if step.target else ''}, {step.batch}")
+    require_engine(arguments.engine)
     # dumps without a name lie beside the step, or beside the program that it is captured from
     path = Path(arguments.step)
     dumps = choose_dump_files(
         arguments.dump_graph, path if path.is_file() else Path(arguments.step.rpartition(":")[0] or path)
     )
+    step = load_or_capture(arguments)
+    print(f"{arguments.step}: {step.graph.mode} step{f' of {step.target}' if step.target else ''}, {step.batch}")
     # the compiler and its engines are loaded only once the step is known to be right
     from porting.engines.contract.limits import TuningLimits
     from porting.exports.compiling import compile_step

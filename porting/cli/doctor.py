@@ -6,6 +6,7 @@ import argparse
 import json
 
 from porting.cli import EXIT_DONE, EXIT_FAILED
+from porting.diagnostics import render_all, show
 
 __all__ = ["FORMATS", "add_arguments", "run"]
 
@@ -15,8 +16,6 @@ FORMATS = ("text", "json", "github")
 _EPILOG = """\
 Nothing is changed. `--format json` is for requests for support: users, hosts,
 addresses, secrets and folders below home are taken out of it.
-
-exit status: 0 when nothing has to be put right, 1 when something has
 """
 
 
@@ -27,7 +26,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Examine the machine and print the findings; the status tells whether something has to be put right."""
-    from porting.diagnostics import render_all
     from porting.doctor.examination import examine_machine
 
     examination = examine_machine()
@@ -36,5 +34,5 @@ def run(arguments: argparse.Namespace) -> int:
     elif arguments.format == "github":
         print("\n".join(filter(None, [render_all(examination.findings, "github"), examination.verdict])))
     else:
-        print(examination)
+        show(examination)
     return EXIT_DONE if examination.is_well else EXIT_FAILED

@@ -7,6 +7,7 @@ import json
 from typing import Dict
 
 from porting.cli import EXIT_DONE, refuse_usage
+from porting.cli.completion import offer
 from porting.diagnostics.codes import CODES, FAMILIES, Code, find_code, read_page, suggest_names
 
 __all__ = ["add_arguments", "run"]
@@ -15,7 +16,8 @@ __all__ = ["add_arguments", "run"]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
     wanted = parser.add_mutually_exclusive_group(required=True)
-    wanted.add_argument("name", nargs="?", metavar="CODE|SLUG", help="for example L001 or loss-outside-forward")
+    named = wanted.add_argument("name", nargs="?", metavar="CODE|SLUG", help="for example L001 or loss-outside-forward")
+    offer(named, lambda: [name for code in CODES.values() for name in (code.code, code.slug)])
     wanted.add_argument("--list", action="store_true", dest="list_codes", help="list all codes")
 
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Iterator, List, Optional, Tuple
+from typing import Any, List, Optional, Tuple
 
 from porting.cli import EXIT_DONE, count
-from porting.diagnostics import ExecutableError
+from porting.cli.output_files import explain_write_errors, require_folders, write_output
 
 __all__ = [
     "PROGRAM_HELP",
@@ -20,7 +19,6 @@ __all__ = [
     "add_step_arguments",
     "capture_program",
     "choose_dump_files",
-    "explain_write_errors",
     "load_step_program",
     "run",
     "write_dumps",
@@ -88,9 +86,10 @@ def add_dump_argument(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Capture the step, write it, and describe it."""
     start = time.perf_counter()
-    step = capture_program(arguments)
     output = Path(arguments.output)
+    require_folders(output)
     dumps = choose_dump_files(arguments.dump_graph, output)
+    step = capture_program(arguments)
     with explain_write_errors(output):
         step.save(output, weights=not arguments.no_weights)
     write_dumps(step, dumps)
@@ -145,7 +144,7 @@ def load_step_program(arguments: argparse.Namespace, **placing: Any) -> Any:
 def choose_dump_files(wanted: List[str], beside: Path) -> List[Tuple[str, Optional[Path]]]:
     """Read `FORMAT[=FILE]` and choose the names of files that have none; `-` is the standard output.
 
-    Raises ExecutableError E028 for an unknown format.
+    Raises ExecutableError E028 for an unknown format, E029 for a folder that is not there.
     """
     from porting.exports.dumps import require_format
 
@@ -155,13 +154,13 @@ def choose_dump_files(wanted: List[str], beside: Path) -> List[Tuple[str, Option
         require_format(form)
         suffix = {"text": ".txt"}.get(form, f".{form}")
         found.append((form, None if name == "-" else Path(name) if name else beside.with_suffix(suffix)))
+    require_folders(*(path for _form, path in found))
     return found
 
 
 def write_dumps(step: Any, files: List[Tuple[str, Optional[Path]]]) -> None:
     """Write the graph of `step` in the chosen formats, to the chosen files."""
     from porting.exports.dumps import dump_graph
-    from porting.support.atomic_files import write_atomically
 
     for form, path in files:
         content = dump_graph(step, form)
@@ -169,19 +168,5 @@ def write_dumps(step: Any, files: List[Tuple[str, Optional[Path]]]) -> None:
             sys.stdout.flush()
             sys.stdout.buffer.write(content)
         else:
-            with explain_write_errors(path):
-                write_atomically(path, content)
+            write_output(path, content)
             print(f"{path}: the graph as {form}")
-
-
-@contextmanager
-def explain_write_errors(path: Path) -> Iterator[None]:
-    """Turn an error of writing a file into a finding."""
-    try:
-        yield
-    except OSError as error:
-        raise ExecutableError.of(
-            "E029",
-            message=f"`{path}` cannot be written: {error.strerror or error}",
-            help="choose a folder that is there, that you may write to, and that has room",
-        ) from error

@@ -1,18 +1,20 @@
-"""Run the `porting` command: choose the verb, load only its module, and turn errors into findings and exit codes."""
+# PYTHON_ARGCOMPLETE_OK
+"""Run the `porting` command: choose the verb, load only its module, turn errors into findings and exit statuses."""
 
 from __future__ import annotations
 
 import argparse
-import difflib
 import os
 import shlex
 import sys
+import textwrap
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Mapping, NamedTuple, Optional, Sequence
 
-from porting.cli import EXIT_BROKEN_PIPE, EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED
-from porting.diagnostics import FORMATS, PortingError, print_finding
+from porting.cli import EXIT_BROKEN_PIPE, EXIT_DONE, EXIT_INTERRUPTED, EXIT_NOT_RUN, STATUSES, Parser
+from porting.cli.completion import complete, is_asked_to_complete, read_typed_words
+from porting.diagnostics import FORMATS, PortingError, print_finding, suggest_name, warnings_as_findings
 from porting.support.wings import find_wing
 from porting.version import VERSION
 
@@ -20,7 +22,9 @@ __all__ = ["VERBS", "Verb", "main"]
 
 
 class Verb(NamedTuple):
-    """A verb: its module has `add_arguments(parser)`, and `run(arguments)`, which returns the exit code.
+    """A verb: its module has `add_arguments(parser)`, and `run(arguments)`, which returns the exit status.
+
+    `denial` is what the status 1 says; empty where nothing is asked that could be denied.
 
     >>> VERBS["explain"].module
     'porting.cli.explain'
@@ -28,33 +32,82 @@ class Verb(NamedTuple):
 
     module: str
     summary: str
+    denial: str = ""
 
+
+_DOES_NOT_FIT = "it does not fit, or nobody knows"
 
 VERBS: Mapping[str, Verb] = MappingProxyType(
     {
-        "backend": Verb("porting.cli.backend", "name backends, and check whether a module can be one"),
-        "bench": Verb("porting.bench.command", "measure training, ported against eager"),
-        "cache": Verb("porting.cli.cache", "look at the executables on disk, and why they were compiled"),
-        "check": Verb("porting.check.command", "say what stands between a training program and an IPU"),
-        "compile": Verb("porting.cli.compile", "make the executable of an exported step, without training"),
-        "convert": Verb(
-            "porting.convert.command", "turn a plain training project into a port, and prove what was done"
+        "backend": Verb(
+            "porting.cli.backend", "name backends, and check whether a module can be one", "a check of it fails"
         ),
-        "doctor": Verb("porting.cli.doctor", "say whether this machine is fit for ports, and what to put right"),
-        "eject": Verb("porting.convert.eject_command", "take a port out of a project again, and prove what is left"),
+        "bench": Verb(
+            "porting.bench.command",
+            "measure training, ported against eager",
+            "the port trains something else than eager does",
+        ),
+        "cache": Verb(
+            "porting.cli.cache",
+            "look at the executables on disk, and why they were compiled",
+            "some of the executables were not removed, or not written",
+        ),
+        "check": Verb(
+            "porting.check.command",
+            "say what stands between a training program and an IPU",
+            "something was found, or not read",
+        ),
+        "compile": Verb(
+            "porting.cli.compile",
+            "make the executable of an exported step, without training",
+            "the step has to be replayed although another engine was asked for",
+        ),
+        "convert": Verb(
+            "porting.convert.command",
+            "turn a plain training project into a port, and prove what was done",
+            "a column did not pass, or something is left to a person",
+        ),
+        "doctor": Verb(
+            "porting.cli.doctor",
+            "say whether this machine is fit for ports, and what to put right",
+            "something has to be put right",
+        ),
+        "eject": Verb(
+            "porting.convert.eject_command",
+            "take a port out of a project again, and prove what is left",
+            "a column did not pass, or something is left to a person",
+        ),
         "explain": Verb("porting.cli.explain", "explain a code, or list all of them"),
         "export": Verb("porting.cli.export", "capture a step into a file, without compiling"),
         "graph": Verb("porting.cli.graph", "show the captured graph of a step"),
-        "memory": Verb("porting.cli.plan", "the former name of `plan`"),
-        "plan": Verb("porting.cli.plan", "say whether a step fits a machine, where to cut it, and how fast it will be"),
-        "recipe": Verb("porting.recipe_chain.command", "list, show, run, check, copy and begin step-by-step ports"),
-        "report": Verb("porting.cli.report", "write one page with what check, verify, plan and bench say"),
+        "memory": Verb("porting.cli.plan", "the former name of `plan`", _DOES_NOT_FIT),
+        "plan": Verb(
+            "porting.cli.plan",
+            "say whether a step fits a machine, where to cut it, and how fast it will be",
+            _DOES_NOT_FIT,
+        ),
+        "recipe": Verb(
+            "porting.recipe_chain.command",
+            "list, show, run, check, copy and begin step-by-step ports",
+            "a check of a step fails",
+        ),
+        "report": Verb(
+            "porting.cli.report",
+            "write one page with what check, verify, plan and bench say",
+            "one of them ends with 1, and none with 2",
+        ),
         "run": Verb("porting.cli.run", "run a program written for PopTorch, on IPUs or on the simulator"),
         "trace": Verb("porting.bench.trace_command", "write a timeline of training calls: loader, copies, operators"),
-        "verify": Verb("porting.verify.command", "prove that a port trains as plain PyTorch does: a certificate"),
+        "verify": Verb(
+            "porting.verify.command",
+            "prove that a port trains as plain PyTorch does: a certificate",
+            "the verdict is not PASS, or what --require says, or an earlier run or file does not agree",
+        ),
     }
 )
 """Every verb of the command; the modules are loaded on use."""
+
+_HELP_WIDTH = 80
 
 _EPILOG = """\
 a session:
@@ -69,28 +122,29 @@ a session:
   # C001: host-read
   ...
 
-`porting run PROGRAM` runs a program written for PopTorch; its exit status is the
-program's: porting run --help
-
-exit status: 0 done, 1 a finding stopped it, 2 wrong usage, 130 interrupted
+exit status, of `porting run` the program's, of every other verb:
 """
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
     """Run the command and return its exit code; `argv` is without the program's name."""
     words = sys.argv[1:] if argv is None else list(argv)
+    if is_asked_to_complete():
+        complete(_build_parser(read_typed_words()))
     parser = _build_parser(words)
     _refuse_unknown_verb(parser, words)
     arguments, unknown = parser.parse_known_args(words)
     if unknown:
         name = unknown[0].partition("=")[0]
-        meant = difflib.get_close_matches(name, list(arguments.parser._option_string_actions), n=1)
-        kind = "option" if name.startswith("-") else "argument"
-        arguments.parser.error(f"there is no {kind} {name}" + (f"; did you mean {meant[0]}?" if meant else ""))
+        is_option = name.startswith("-")
+        meant = suggest_name(name, arguments.parser._option_string_actions) if is_option else ""
+        told = f"there is no {'option' if is_option else 'further argument'} {name}"
+        arguments.parser.error(": ".join(filter(None, [told, meant])))
     try:
         if arguments.run is None:
             parser.print_help()
-        status = EXIT_DONE if arguments.run is None else arguments.run(arguments)
+        with warnings_as_findings(arguments.format):
+            status = EXIT_DONE if arguments.run is None else arguments.run(arguments)
         sys.stdout.flush()
         return int(status)
     except PortingError as error:
@@ -100,7 +154,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
             command = " ".join(shlex.quote(word) for word in ("porting", *words))
             finding = replace(finding, help=(*finding.help, f"there: `{command}`"))
         print_finding(finding, arguments.format)
-        return EXIT_FAILED
+        return EXIT_NOT_RUN
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
@@ -112,10 +166,10 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
 
 def _build_parser(words: Sequence[str]) -> argparse.ArgumentParser:
     """Build the parser with all verbs; only the chosen one's module is loaded for its arguments."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="porting",
         description="Port a PyTorch model to an IPU, real or simulated.",
-        epilog=_EPILOG,
+        epilog=_EPILOG + "".join(f"  {status:>3}  {meaning}\n" for status, meaning in STATUSES.items()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"porting {VERSION}")
@@ -134,6 +188,7 @@ def _build_parser(words: Sequence[str]) -> argparse.ArgumentParser:
         )
         if module is not None and name == chosen:
             module.add_arguments(verb_parser)
+            verb_parser.epilog = "\n".join(filter(None, [verb_parser.epilog, _tell_statuses(name)]))
             # after the verb as well as before it: the default must not overwrite what stood before
             _add_format(verb_parser, formats, default=argparse.SUPPRESS)
             verb_parser.set_defaults(run=module.run, parser=verb_parser, wrong_usage=verb_parser.error)
@@ -144,10 +199,18 @@ def _refuse_unknown_verb(parser: argparse.ArgumentParser, words: Sequence[str]) 
     """End with the verb that was probably meant; what follows `--format` is no verb."""
     named = [word for before, word in zip(("", *words), words) if not word.startswith("-") and before != "--format"]
     if named and named[0] not in VERBS:
-        meant = difflib.get_close_matches(named[0], list(VERBS), n=1)
-        advice = f"did you mean {meant[0]}?" if meant else f"use one of {', '.join(VERBS)}"
+        advice = suggest_name(named[0], VERBS, otherwise=f"use one of {', '.join(VERBS)}")
         parser.error(f"there is no verb {named[0]}: {advice}")
 
 
+def _tell_statuses(name: str) -> str:
+    """Tell what the statuses of a verb say, as the last paragraph of its help."""
+    if name == "run":
+        return "exit status: the program's; 2 it could not be started\n"
+    denial = VERBS[name].denial
+    told = f"exit status: 0 done; {f'1 {denial}; ' if denial else ''}2 it could not be run; 130 interrupted"
+    return textwrap.fill(told, _HELP_WIDTH) + "\n"
+
+
 def _add_format(parser: argparse.ArgumentParser, formats: Sequence[str], *, default: str) -> None:
-    parser.add_argument("--format", choices=formats, default=default, help="how findings are printed (default: text)")
+    parser.add_argument("--format", choices=formats, default=default, help="of findings and tables (default: text)")

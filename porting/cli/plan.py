@@ -7,13 +7,19 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import difflib
 import json
 from pathlib import Path
-from typing import Any, Dict, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Mapping, Tuple
 
 from porting.cli import EXIT_DONE, EXIT_FAILED, count, positive
-from porting.cli.export import PROGRAM_HELP, add_step_arguments, explain_write_errors, load_step_program
+from porting.cli.completion import offer
+from porting.cli.export import PROGRAM_HELP, add_step_arguments, load_step_program
+from porting.cli.output_files import require_folders, write_output
+from porting.diagnostics import show, suggest_name
+from porting.machines.machine import read_machines
+
+if TYPE_CHECKING:
+    from porting.planning import Plan
 
 __all__ = ["add_arguments", "run"]
 
@@ -24,8 +30,6 @@ _EPILOG = f"""\
   memory of bow-pod16: 897 MiB an IPU; micro-batch 8
   ...
   fits: 20% of the fullest IPU's memory (17% to 23%)
-
-exit status: 0 when it fits or may, 1 when it does not, or nobody knows
 """
 
 
@@ -33,18 +37,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
     parser.epilog = _EPILOG
     parser.add_argument("program", metavar="PROGRAM:FUNCTION", help="what to plan, as in train.py:make")
-    parser.add_argument(
+    machine = parser.add_argument(
         "--machine",
         "--ipu",
         default="bow-pod16",
         metavar="NAME",
         help="a system, as bow-pod64, a chip, as gc2, or FILE.json:NAME (default: bow-pod16)",
     )
+    offer(machine, read_machines)
     parser.add_argument("--ipus", type=count, metavar="N", help="IPUs of a replica (default: as few as it fits on)")
-    parser.add_argument("--recompute", metavar="A,B,...", help="modules whose outputs are kept, all else is recomputed")
+    parser.add_argument(
+        "--recompute",
+        metavar="A,B,...",
+        help="modules whose outputs are kept, all else is recomputed; or sqrt, or a budget as '200 MB'",
+    )
     parser.add_argument("--stages", metavar="A=1,B=2,...", help="modules where stages begin, and their IPUs")
     parser.add_argument("--what-if", metavar="A=1,B=2,...", help="show what these options would change")
-    parser.add_argument("--loader-rate", type=positive, metavar="N", help="samples a second that the loader gives")
+    parser.add_argument(
+        "--loader-rate",
+        type=positive,
+        metavar="N",
+        help="samples a second that the loader gives (default: what a second with the program's `loader` measures)",
+    )
     parser.add_argument("--samples", type=positive, metavar="N", help="samples to train: shows the hours they take")
     parser.add_argument("--profile", metavar="REPORT", help="correct the plan by a PopVision report of the program")
     parser.add_argument(
@@ -54,6 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="make a small model to prove instead: fewer layers, and sizes divided by N if it has a configuration",
     )
     parser.add_argument("--html", metavar="FILE", help="write the plan as a page")
+    parser.set_defaults(loader=None)
     add_step_arguments(parser)
 
 
@@ -62,6 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
     # torch is loaded by the verbs that need it, and not for `porting --help`
     from porting.planning import calibrate, format_change, read_profile
 
+    require_folders(arguments.html and Path(arguments.html))
     if arguments.reduce:
         return _reduce_program(arguments)
     plan = _plan_program(arguments, {})
@@ -70,43 +86,67 @@ def run(arguments: argparse.Namespace) -> int:
     if calibration is not None:
         plan, measured = calibration.apply(plan), {"profile": calibration.to_dict()}
         if arguments.format != "json":
-            print(calibration)
+            show(calibration)
+    if arguments.loader is not None:
+        measured["loader"] = dataclasses.asdict(arguments.loader)
     if arguments.what_if:
         changed = _plan_program(arguments, _read_changes(arguments))
         changed = changed if calibration is None else calibration.apply(changed)
         if arguments.format == "json":
             print(json.dumps({"before": plan.to_dict(), "after": changed.to_dict(), **measured}, indent=2))
         else:
-            print(format_change(plan, changed))
+            show(format_change(plan, changed))
         plan = changed
     else:
-        print(json.dumps({**plan.to_dict(), **measured}, indent=2) if arguments.format == "json" else plan)
-    if arguments.samples and arguments.format != "json":
-        hours = plan.forecast.count_hours(arguments.samples)
-        print(f"{arguments.samples:,.0f} samples: {hours:,.1f} hours, {hours * plan.machine.num_chips:,.0f} IPU hours")
+        _print_plan(plan, measured, as_json=arguments.format == "json")
+    if arguments.format != "json":
+        _print_inputs(arguments, plan)
     if arguments.html:
         from porting.planning.plan_page import write_plan_page
-        from porting.support.atomic_files import write_atomically
 
-        with explain_write_errors(Path(arguments.html)):
-            write_atomically(Path(arguments.html), write_plan_page(plan, arguments.program).encode())
+        page = write_plan_page(plan, arguments.program, num_samples=arguments.samples, loader=arguments.loader)
+        write_output(Path(arguments.html), page.encode())
         print(f"{arguments.html}: the plan as a page")
     return EXIT_DONE if plan.fits else EXIT_FAILED
+
+
+def _print_inputs(arguments: argparse.Namespace, plan: Plan) -> None:
+    """Print what the loader gave, and how long the samples take: the hours in which 9 of 10 such trainings end."""
+    if arguments.loader is not None:
+        show(arguments.loader)
+    if arguments.samples and plan.verdict != "does not fit":
+        low, hours, high = (plan.forecast.count_hours(arguments.samples, share) for share in (0.05, 0.5, 0.95))
+        chips = plan.machine.num_chips
+        print(
+            f"{arguments.samples:,.0f} samples: {hours:,.1f} hours ({low:,.1f} to {high:,.1f} in 9 of 10 cases)", end=""
+        )
+        print(f", {hours * chips:,.0f} IPU hours")
+
+
+def _print_plan(plan: Plan, measured: Mapping[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps({**plan.to_dict(), **measured}, indent=2))
+    else:
+        show(plan)
 
 
 def _plan_program(arguments: argparse.Namespace, changes: Dict[str, Any]) -> Any:
     """Plan the program with the options of the command line and other `changes`."""
     from porting.adapters.labels import split_labels
-    from porting.planning import plan
+    from porting.planning import measure_loader, plan
     from porting.structure import make_call_arguments
 
     placing: Dict[str, Any] = {
-        "recompute": arguments.recompute.split(",") if arguments.recompute else None,
+        "recompute": _read_recompute(arguments.recompute) if arguments.recompute else None,
         "stages": _read_stages(arguments.stages) if arguments.stages else None,
         **changes,
     }
     program = load_step_program(arguments, **placing)
     mode = arguments.mode or "training"
+    if arguments.loader_rate is None and not isinstance(program.batches, (list, tuple, type(None))):
+        # once, also where two plans are compared
+        arguments.loader = measure_loader(program.batches)
+        arguments.loader_rate = arguments.loader and arguments.loader.samples_per_second
     args, kwargs = make_call_arguments(program.batch)
     if mode == "inference" and program.loss is not None:
         args, kwargs, _labels = split_labels(program.model.forward, args, kwargs, label=-1)
@@ -141,6 +181,10 @@ def _reduce_program(arguments: argparse.Namespace) -> int:
     return EXIT_DONE
 
 
+def _read_recompute(text: str) -> Any:
+    return text if text in ("none", "sqrt") or text.endswith(" MB") else text.split(",")
+
+
 def _split_pairs(text: str) -> list[Tuple[str, str]]:
     pairs = (part.partition("=") for part in text.split(","))
     return [(name.strip(), value.strip()) for name, _, value in pairs]
@@ -158,8 +202,7 @@ def _read_changes(arguments: argparse.Namespace) -> Dict[str, Any]:
     changes: Dict[str, Any] = {}
     for name, value in _split_pairs(arguments.what_if):
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            advice = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+            advice = suggest_name(name, known, otherwise=f"there are {', '.join(known)}")
             arguments.wrong_usage(f"--what-if: PortOptions has no {name}: {advice}")
         try:
             changes[name] = json.loads(value.lower() if value in ("True", "False") else value)

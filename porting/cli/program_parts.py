@@ -113,6 +113,7 @@ def _find_misspelt(made: object) -> str:
     known = [*_PARTS, *_MORE_PARTS, *_SETTINGS, "loader", "batches"]
     named = made if isinstance(made, Mapping) else {}
     for name in named:
+        # names of the user's own are left alone
         near = [] if name in known else difflib.get_close_matches(str(name), known, n=1, cutoff=0.8)
         if near and near[0] not in named:
             return f"a `{name}`, which is ignored: did you mean `{near[0]}`"

@@ -6,7 +6,6 @@ All verbs that take a program use it.
 from __future__ import annotations
 
 import ast
-import difflib
 import importlib
 import importlib.util
 import inspect
@@ -21,7 +20,15 @@ from torch import nn
 
 from porting.cli.part_places import collect_part_places
 from porting.cli.program_parts import LoadedProgram, read_parts
-from porting.diagnostics import ExecutableError, Place, PortingError, find_raising_frame, join_names
+from porting.diagnostics import (
+    ExecutableError,
+    Place,
+    PortingError,
+    find_raising_frame,
+    join_names,
+    suggest_file,
+    suggest_name,
+)
 from porting.support.wings import find_wing
 
 __all__ = ["LoadedProgram", "ProgramName", "is_reference_model", "load_program", "load_value"]
@@ -150,9 +157,7 @@ def _load_module(name: ProgramName) -> Tuple[ModuleType, Optional[Place]]:
     path = Path(name.source)
     folder = str(path.resolve().parent) if name.is_file else os.getcwd()
     if name.is_file and not path.is_file():
-        stems = [file.stem for file in path.parent.glob("*.py")]
-        near = difflib.get_close_matches(path.stem, stems, n=1)
-        remedy = f"did you mean `{path.parent / near[0]}.py`?" if near else f"give it as `{_FORM}`"
+        remedy = suggest_file(path, otherwise=f"write the file, or name another: it is looked for in `{folder}`")
         raise ExecutableError.of("E020", message=f"there is no file `{path}`", help=remedy)
     if sys.path[:1] != [folder]:
         sys.path.insert(0, folder)
@@ -192,17 +197,24 @@ def _require_module(name: ProgramName) -> None:
     except (ImportError, ValueError):
         pass
     if found is None:
-        remedies = ["name a file instead, as in `folder/train.py:make`"]
-        family = _find_family(name)
-        if family is not None:
-            sizes = join_names(f"{name.source}:{size}" for size in family.VARIANTS)
-            remedies.insert(0, f"the reference models of that name are {sizes}")
+        remedies = [*_suggest_model(name), "name a file instead, as in `folder/train.py:make`"]
         raise ExecutableError.of(
             "E020",
             message=f"there is no module `{name.source}`",
             notes=f"looked for from the folder {os.getcwd()}",
             help=remedies,
         )
+
+
+def _suggest_model(name: ProgramName) -> List[str]:
+    """Suggest the reference model that was probably meant, or those of its family."""
+    family = _find_family(name)
+    if family is None:
+        models = find_wing("porting.models")
+        near = "" if models is None else suggest_name(name.source, models.FAMILIES)
+        return [f"of reference models, {near}"] if near else []
+    sizes = [f"{name.source}:{size}" for size in family.VARIANTS]
+    return [suggest_name(str(name), sizes), f"the reference models of that name are {join_names(sizes)}"]
 
 
 def _run_user_code(name: ProgramName, run: Callable[[], Any]) -> Any:
@@ -236,9 +248,9 @@ def _make_failure(name: ProgramName, error: BaseException) -> ExecutableError:
 def _suggest_name(wanted: str, owner: object, module: ModuleType) -> str:
     """Suggest a name of `owner` that is like `wanted`, or the functions at the top level of the file of `module`."""
     names = [name for name in getattr(owner, "__dict__", {}) if not name.startswith("_")]
-    near = difflib.get_close_matches(wanted, names, n=1)
+    near = suggest_name(wanted, names)
     if near:
-        return f"did you mean `{near[0]}`?"
+        return near
     file = getattr(module, "__file__", None) or ""
     body = ast.parse(Path(file).read_bytes()).body if file.endswith(".py") else []
     defined = [node.name for node in body if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")]

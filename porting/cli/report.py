@@ -6,6 +6,8 @@ Each of them runs in a process of its own, so that one that fails leaves the oth
 from __future__ import annotations
 
 import argparse
+import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -13,9 +15,9 @@ from html import escape
 from pathlib import Path
 from typing import Iterator, List, NamedTuple, Sequence
 
-from porting.cli import EXIT_DONE, EXIT_FAILED
-from porting.cli.export import PROGRAM_HELP, explain_write_errors
-from porting.support.atomic_files import write_atomically
+from porting.cli import EXIT_DONE, EXIT_NOT_RUN
+from porting.cli.export import PROGRAM_HELP
+from porting.cli.output_files import require_folders, write_output
 from porting.support.bound_process import make_environment
 from porting.support.html_pages import write_page
 
@@ -28,8 +30,6 @@ _EPILOG = f"""\
   check   0  nothing was found
   ...
   report.html: check, verify, plan, bench
-
-exit status: 0 when all of them end with 0, 1 otherwise
 """
 
 _STYLE = """
@@ -43,6 +43,7 @@ _VERBS = {
     "bench": ("how fast it trains on this machine", ("--quick",)),
 }
 # of a plan, which says more after its verdict
+_ENDS_ERROR = re.compile(r" *= more: ")
 _VERDICTS = ("fits: ", "tight: ", "does not fit: ", "outside the evidence: ")
 
 
@@ -69,15 +70,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run the verbs one after the other, print what each says, and write the page."""
     verbs = [verb for verb in _VERBS if verb not in arguments.without]
+    output, as_json = Path(arguments.html), arguments.format == "json"
+    require_folders(output)
     parts: List[_Part] = []
     for part in _iter_parts(verbs, arguments):
-        print(f"{part.verb:7} {part.status}  {part.said}", flush=True)
         parts.append(part)
-    output = Path(arguments.html)
-    with explain_write_errors(output):
-        write_atomically(output, _write_report(arguments.program, parts).encode())
-    print(f"{output}: {', '.join(verbs)}")
-    return EXIT_DONE if all(part.status == EXIT_DONE for part in parts) else EXIT_FAILED
+        if not as_json:
+            print(f"{part.verb:7} {part.status}  {part.said}", flush=True)
+    write_output(output, _write_report(arguments.program, parts).encode())
+    if not as_json:
+        print(f"{output}: {', '.join(verbs)}")
+    else:
+        records = [{"verb": part.verb, "status": part.status, "said": part.said} for part in parts]
+        print(json.dumps({"page": str(output), "parts": records}, indent=2))
+    return max((min(part.status, EXIT_NOT_RUN) for part in parts), default=EXIT_DONE)
 
 
 def _iter_parts(verbs: Sequence[str], arguments: argparse.Namespace) -> Iterator[_Part]:
@@ -96,8 +102,15 @@ def _iter_parts(verbs: Sequence[str], arguments: argparse.Namespace) -> Iterator
             )
             lines = [line for line in ended.stdout.splitlines() if line.strip() and str(page) not in line]
             text = page.read_text(encoding="utf-8") if page.exists() else ""
-            said = next((line for line in lines if line.startswith(_VERDICTS)), lines[-1].strip() if lines else "")
-            yield _Part(verb, ended.returncode, said, text or _write_plain(lines))
+            yield _Part(verb, ended.returncode, _choose_words(lines), text or _write_plain(lines))
+
+
+def _choose_words(lines: Sequence[str]) -> str:
+    """Choose the line that says most: a verdict, the error that a verb ends with, or the last one."""
+    if not lines:
+        return ""
+    starts = ("error[",) if _ENDS_ERROR.match(lines[-1]) else _VERDICTS
+    return next((line for line in reversed(lines) if line.startswith(starts)), lines[-1].strip())
 
 
 def _write_plain(lines: Sequence[str]) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Dict, List
 
 from porting.cli import EXIT_DONE, count
+from porting.diagnostics import suggest_file
 from porting.run import InstancePlan, is_simulated, run_instances, simulated_environment, vendor_environment
 
 __all__ = ["add_arguments", "run"]
@@ -33,8 +34,6 @@ a session:
   ...
   $ porting run --num-instances 2 train.py
   $ porting run torchrun --nproc-per-node 2 train.py
-
-exit status: the program's
 """
 
 # Errors of starting something that is no command, or that this user may not start.
@@ -142,7 +141,7 @@ def _build_command(arguments: argparse.Namespace) -> List[str]:
     folders = [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
     found = shutil.which(program, path=os.pathsep.join(folders))
     if found is None:
-        arguments.wrong_usage(f"there is no file {program}")
+        arguments.wrong_usage(": ".join(filter(None, [f"there is no file {program}", suggest_file(program)])))
     return [str(found), *words]
 
 

@@ -13,7 +13,7 @@ from typing import Iterator, List, Optional, Sequence, Tuple, Union
 from porting.convert.program import Program
 from porting.convert.trees import Function, ProgramFile, list_targets
 
-__all__ = ["Binding", "Undecided", "find_argument", "find_bindings"]
+__all__ = ["Binding", "Undecided", "find_argument", "list_bindings"]
 
 _DEEPEST = 8
 
@@ -52,7 +52,7 @@ class Undecided:
     part_of: str = ""
 
 
-def find_bindings(
+def list_bindings(
     program: Program, file: ProgramFile, call: ast.Call, value: Optional[ast.expr] = None
 ) -> List[Union[Binding, Undecided]]:
     """Find the bindings of what a call calls, or of another expression as its place understands it."""

@@ -23,6 +23,7 @@ _RANK = re.compile(r"(^|\.|_)(local_rank|rank|gpu|gpu_id|device_id)$")
 """What programs call the number of a process's GPU."""
 _COUNT = "torch.cuda.device_count"
 _WRAPPERS = ("DataParallel", "DistributedDataParallel", "DDP", "compile")
+_NO_MOVE = re.compile(r"torch\.cuda\.|(torch\.)?nn\.Module\.")  # the method itself, as an override calls it
 _STATEMENTS = ("set_device", "synchronize", "reset_peak_memory_stats", "reset_max_memory_allocated", "ipc_collect")
 _TENSORS = re.compile(r"torch\.cuda\.(\w+Tensor)$")
 _WHY_HOST = "without a GPU it stays on the host"
@@ -67,7 +68,7 @@ def _change_call(file: ProgramFile, call: ast.Call, option: DeviceOption, edits:
         _change_processes(file, call, option, edits)
     elif _is_guarded(file, call):
         return
-    elif last == "cuda" and isinstance(call.func, ast.Attribute) and not name.startswith("torch.cuda."):
+    elif last == "cuda" and isinstance(call.func, ast.Attribute) and not _NO_MOVE.match(name):
         _require_torch(edits)
         where = call.args[0] if call.args else next((one.value for one in call.keywords if one.arg == "device"), None)
         gpu = '"cuda"' if where is None else f"{file.text_of(where)}"

@@ -43,11 +43,12 @@ class DeviceEnum:
                 texts[f"{ast.unparse(one.left)} == {get_root(one.comparators[0])}.IPU"] += 1
         return texts.most_common(1)[0][0] if texts else ""
 
-    def make_option(self, program: Program, test: str) -> Optional[DeviceOption]:
-        """Make the option that chooses the device by this enum; None where its words are not known."""
+    def find_option(self, program: Program, test: str) -> Optional[DeviceOption]:
+        """Find the option that chooses the device by this enum; None where its words are not known."""
         path = test.partition(" ==")[0].split(".")
         path = path[1:] if path[0] == "self" else path
         gpu = next(name for name in _ACCELERATORS if name in self.members)
+        words: Dict[str, Tuple[str, ...]]
         names = {"ipu": "IPU", "sim": "IPU", "cpu": "CPU", "cuda": gpu}
         for call in program.facts.list_methods("add_argument"):
             flags = [one.value for one in call.node.args if isinstance(one, ast.Constant)]
@@ -55,7 +56,7 @@ class DeviceEnum:
                 if str(flag).lstrip("-").replace("-", "_") == path[-1]:
                     words = {device: (str(flag), name) for device, name in names.items()}
                     return DeviceOption(str(flag), test, device="", words=words)
-        if len(path) > 1 and any(tell in program.main.unit.text for tell in _TELLS):
+        if len(path) > 1 and any(tell in file.unit.text for file in program.files.values() for tell in _TELLS):
             key = ".".join(path[1:])
             words = {device: (f"{key}={name}",) for device, name in names.items()}
             return DeviceOption(key, test, device="", words=words)

@@ -19,7 +19,7 @@ __all__ = ["DeviceOption", "add_device_option"]
 
 CHOICES = ("ipu", "sim", "cpu", "cuda")
 _VARIABLE = "PORT_DEVICE"
-_HELP = "ipu or sim (the simulator of an IPU) train a port; cpu or cuda train as before"
+_HELP = "ipu, or sim, the simulator of an IPU: train a port"
 _KEPT = "the choice of the device is kept where all files find it"
 _PROCESS = (
     ("RANK", "0"),

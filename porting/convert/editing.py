@@ -178,9 +178,11 @@ class _Editor(cst.CSTTransformer):
 
     def on_leave(self, original_node: cst.CSTNode, updated_node: cst.CSTNode) -> Any:
         """Change an expression, or the statements of a block."""
+        body: Any = getattr(updated_node, "body", None)
         if isinstance(original_node, (cst.IndentedBlock, cst.Module)):
-            body: Any = getattr(updated_node, "body", None)
-            return updated_node.with_changes(body=self._change_block(original_node.body, body))
+            return updated_node.with_changes(body=self._change_block(*self._open_lines(original_node.body, body)))
+        if isinstance(original_node, cst.SimpleStatementSuite) and self._is_changed(original_node.body):
+            return cst.IndentedBlock(self._change_block(original_node.body, _make_lines(body)))
         if isinstance(original_node, cst.BaseExpression):
             span = self._spans.get(original_node)
             key = None if span is None else (span.start.line, span.start.column, span.end.line, span.end.column)
@@ -228,6 +230,26 @@ class _Editor(cst.CSTTransformer):
         # comments before the first statement are the module's
         return [first.with_changes(leading_lines=[*module.header, *first.leading_lines]), *others]
 
+    def _is_changed(self, statements: Sequence[cst.CSTNode]) -> bool:
+        return any(self._begin(one) in self._left for one in statements)
+
+    def _open_lines(self, original: Sequence[Any], updated: Sequence[Any]) -> Tuple[List[Any], List[Any]]:
+        """Give each statement a line of its own where one of several in a line is changed."""
+        places: List[Any] = []
+        lines: List[Any] = []
+        for one, other in zip(original, updated):
+            inner = one.body if isinstance(one, cst.SimpleStatementLine) else ()
+            if len(inner) > 1 and self._is_changed(inner) and len(other.body) == len(inner):
+                places += inner
+                made = _make_lines(other.body)
+                made[0] = made[0].with_changes(leading_lines=other.leading_lines)
+                made[-1] = made[-1].with_changes(trailing_whitespace=other.trailing_whitespace)
+                lines += made
+            else:
+                places.append(one)
+                lines.append(other)
+        return places, lines
+
     def _begin(self, statement: cst.CSTNode) -> Key:
         start = self._spans[statement].start
         return start.line, start.column
@@ -269,14 +291,19 @@ class _Editor(cst.CSTTransformer):
     def _guard(self, statements: List[Any], test: str, instead: str) -> List[Any]:
         """Put statements under an `if`; comments before the first one stay before the `if`."""
         leading = statements[0].leading_lines
-        inner = cst.IndentedBlock([statements[0].with_changes(leading_lines=()), *statements[1:]])
+        first = statements[0].with_changes(leading_lines=())
+        inner = cst.IndentedBlock([first, *statements[1:]])
         if instead:
-            made = cst.If(
-                self._parse_expression(test), cst.IndentedBlock(self._parse(instead)), cst.Else(inner), leading
-            )
+            other: Any = first if len(statements) == 1 and isinstance(first, cst.If) else cst.Else(inner)
+            made = cst.If(self._parse_expression(test), cst.IndentedBlock(self._parse(instead)), other, leading)
         else:
             made = cst.If(self._parse_expression(_negate(test)), inner, leading_lines=leading)
         return [made]
+
+
+def _make_lines(statements: Sequence[Any]) -> List[Any]:
+    """Put each of the small statements of a line in a line of its own."""
+    return [cst.SimpleStatementLine([one.with_changes(semicolon=cst.MaybeSentinel.DEFAULT)]) for one in statements]
 
 
 class _Names(cst.CSTTransformer):

@@ -48,7 +48,7 @@ def list_names_left(text: bytes) -> List[str]:
     names: Set[str] = set()
     for found in m.findall(module, m.ImportFrom() | m.Import()):
         if isinstance(found, (cst.ImportFrom, cst.Import)) and _is_of_package(found):
-            names |= _list_bound(found)
+            names |= _collect_bound(found)
     return sorted(names)
 
 
@@ -64,7 +64,7 @@ def _is_of_package(statement: Union[cst.Import, cst.ImportFrom]) -> bool:
     return any(_root_of(alias.name) in _PACKAGES for alias in statement.names)
 
 
-def _list_bound(statement: Union[cst.Import, cst.ImportFrom]) -> Set[str]:
+def _collect_bound(statement: Union[cst.Import, cst.ImportFrom]) -> Set[str]:
     aliases = [] if isinstance(statement.names, cst.ImportStar) else statement.names
     return {alias.evaluated_alias or _root_of(alias.name) for alias in aliases}
 
@@ -77,8 +77,8 @@ def _count_names(module: cst.Module) -> Dict[str, int]:
     return counts
 
 
-def _list_texts(node: cst.CSTNode) -> FrozenSet[str]:
-    """List the texts in an expression."""
+def _collect_texts(node: cst.CSTNode) -> FrozenSet[str]:
+    """Collect the texts in an expression."""
     found = m.findall(node, m.SimpleString())
     return frozenset(str(one.evaluated_value) for one in found if isinstance(one, cst.SimpleString))
 
@@ -102,12 +102,12 @@ class _Ejector(cst.CSTTransformer):
             name
             for found in m.findall(module, m.ImportFrom())
             if isinstance(found, cst.ImportFrom) and _is_of_package(found)
-            for name in _list_bound(found)
+            for name in _collect_bound(found)
         }
 
     def _is_port_test(self, test: cst.BaseExpression) -> bool:
         """Tell whether a test is true of a port alone."""
-        if isinstance(test, cst.Comparison) and _VARIABLE in _list_texts(test):
+        if isinstance(test, cst.Comparison) and _VARIABLE in _collect_texts(test):
             return True
         if m.matches(test, m.Call(func=m.Name("isinstance"))) and isinstance(test, cst.Call):
             return len(test.args) == 2 and _root_of(test.args[1].value) in self._classes
@@ -130,7 +130,7 @@ class _Ejector(cst.CSTTransformer):
 
     def leave_If(self, original_node: cst.If, updated_node: cst.If) -> Any:  # noqa: N802 - LibCST's spelling
         """Leave the branch of a test that plain PyTorch takes."""
-        if _PORT_CHOICES <= _list_texts(original_node.test) or self._is_choice_of_host(original_node.test):
+        if _PORT_CHOICES <= _collect_texts(original_node.test) or self._is_choice_of_host(original_node.test):
             self.has_changed = True
             return _leave_lines(original_node.leading_lines)
         decided = self._decide(original_node.test)
@@ -147,7 +147,7 @@ class _Ejector(cst.CSTTransformer):
 
     def _is_choice_of_host(self, test: cst.BaseExpression) -> bool:
         """Tell whether a test is that of the option's second statement, which hides GPUs."""
-        return isinstance(test, cst.BooleanOperation) and {_VARIABLE, "cpu"} <= _list_texts(test)
+        return isinstance(test, cst.BooleanOperation) and {_VARIABLE, "cpu"} <= _collect_texts(test)
 
     def _open_block(self, body: cst.BaseSuite, leading: Sequence[cst.EmptyLine]) -> Any:
         statements: List[Any] = list(body.body)
@@ -178,7 +178,7 @@ class _Ejector(cst.CSTTransformer):
         value = argument.value
         if not isinstance(value, cst.IfExp) or not self._is_port_test(value.test):
             return False
-        is_default = _root_of(argument.keyword) == "strategy" and _list_texts(value.orelse) == {"auto"}
+        is_default = _root_of(argument.keyword) == "strategy" and _collect_texts(value.orelse) == {"auto"}
         return is_default or m.matches(argument, m.Arg(star="**", value=m.IfExp(orelse=m.Dict(elements=[]))))
 
     def leave_Try(self, original_node: cst.Try, updated_node: cst.Try) -> Any:  # noqa: N802
@@ -207,8 +207,8 @@ class _Ejector(cst.CSTTransformer):
     def _is_own_option(self, statement: cst.BaseSmallStatement) -> bool:
         if not m.matches(statement, m.Expr(value=m.Call(func=m.Attribute(attr=m.Name("add_argument"))))):
             return False
-        return {"ipu", "sim", "cpu", "cuda"} <= _list_texts(statement) and any(
-            "simulator of an IPU" in text for text in _list_texts(statement)
+        return {"ipu", "sim", "cpu", "cuda"} <= _collect_texts(statement) and any(
+            "simulator of an IPU" in text for text in _collect_texts(statement)
         )
 
     def leave_List(self, original_node: cst.List, updated_node: cst.List) -> Any:  # noqa: N802
@@ -220,7 +220,7 @@ class _Ejector(cst.CSTTransformer):
         return self._leave_choices(updated_node)
 
     def _leave_choices(self, node: Union[cst.List, cst.Tuple]) -> Any:
-        own = [one for one in node.elements if not (_list_texts(one) & _PORT_CHOICES)]
+        own = [one for one in node.elements if not (_collect_texts(one) & _PORT_CHOICES)]
         if len(own) != len(node.elements) - 2 or not own:
             return node
         self.has_changed = True

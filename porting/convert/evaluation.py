@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import Dict, Iterator, List
+from typing import Dict, Iterator, List, Tuple
 
 from porting.convert.editing import FileEdits
 from porting.convert.program import Found, Program
 from porting.convert.sites import Role
-from porting.convert.steps import StepError, TrainingStep
+from porting.convert.training_step import StepError, TrainingStep
 from porting.convert.trees import ProgramFile
 from porting.source.facts import Call, Kind
 
@@ -40,7 +40,7 @@ def port_evaluations(program: Program, step: TrainingStep, edits: Dict[str, File
     return changed
 
 
-def _iter_others(program: Program, step: TrainingStep) -> "Iterator[tuple[Found, Call]]":
+def _iter_others(program: Program, step: TrainingStep) -> Iterator[Tuple[Found, Call]]:
     """Iterate over the calls of the step's model that are none of the step."""
     facts = {id(call.node): call for call in program.facts.calls}
     own = facts.get(id(step.call))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import Dict, List, Sequence, Set, Tuple
+from typing import Dict, List, Sequence, Set
 
 from porting.convert.bindings import Undecided
 from porting.convert.device_enum import find_enum
@@ -16,12 +16,14 @@ from porting.convert.device_option import DeviceOption, add_device_option
 from porting.convert.editing import FileEdits
 from porting.convert.evaluation import port_evaluations
 from porting.convert.guards import guard_statements
+from porting.convert.loss_cut import read_outputs
 from porting.convert.losses import PortedLoss, make_loss
-from porting.convert.names import list_reads, list_writes, substitute
+from porting.convert.names import collect_reads, collect_writes, substitute
 from porting.convert.places import PortPlace, find_place
 from porting.convert.program import Program
 from porting.convert.sites import Role
-from porting.convert.steps import Helper, StepError, TrainingStep, find_step
+from porting.convert.steps import find_step
+from porting.convert.training_step import Helper, StepError, TrainingStep
 from porting.convert.trees import ProgramFile
 
 __all__ = ["choose_option", "port_steps"]
@@ -36,6 +38,8 @@ _NOTHING = {"PortedModel": "()"}
 _WHY_IMPORT = "without ipu-porting the program trains as before"
 _WHY_STEP = "a port's call makes the whole step"
 _MOST_SHAPES = 8
+_WIDTH = 96
+_REFUSAL = 'raise ValueError("a port makes a step in each call: accumulate by its options")'
 
 
 def choose_option(program: Program, edits: Dict[str, FileEdits]) -> DeviceOption:
@@ -47,7 +51,7 @@ def choose_option(program: Program, edits: Dict[str, FileEdits]) -> DeviceOption
         except StepError:
             return add_device_option(program, edits)
         test = found.test_at(place.file, place.anchor)
-        option = found.make_option(program, test) if test else None
+        option = found.find_option(program, test) if test else None
         if option is not None:
             found.add_member(edits[found.file.path])
             return option
@@ -81,24 +85,22 @@ def _port_evaluations(
 
 def _list_again(step: TrainingStep) -> List[str]:
     """List the statements of the loss that the loop needs behind a port's call, too: what it logs beside the loss."""
-    scope = step.function or step.file.tree
     own = {id(one) for unit in [*step.loss_units, *step.host, step.unit] for one in ast.walk(unit)}
     read = {
         node.id
-        for node in ast.walk(scope)
+        for node in ast.walk(step.scope)
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and id(node) not in own
     }
-    outside = {name for name in step.outputs.split(", ")} | {step.loss_name}
-    needed = {name for unit in step.loss_units for name in list_writes(unit)} & read - outside
+    outside = {*step.outputs, step.loss_name}
+    needed = {name for unit in step.loss_units for name in collect_writes(unit)} & read - outside
     chosen: List[ast.stmt] = []
     for unit in reversed(step.loss_units):
-        if list_writes(unit) & needed:
-            if step.loss_name in list_writes(unit) or step.loss_name in list_reads(unit):
+        if collect_writes(unit) & needed:
+            if step.loss_name in collect_writes(unit) or step.loss_name in collect_reads(unit):
                 raise StepError(step.file, unit, f"`{needed.pop()}` is made of the loss, and is read later")
             chosen.insert(0, unit)
-            needed |= list_reads(unit)
-    texts = [] if step.outputs else [ast.unparse(step.call)]
-    return [line for unit in chosen for line in substitute(unit, texts, ["output"])]
+            needed |= collect_reads(unit)
+    return [line for unit in chosen for line in ast.unparse(step.read_unit(unit)).split("\n")]
 
 
 class _Writer:
@@ -123,45 +125,36 @@ class _Writer:
 
     def write_step(self, step: TrainingStep, again: Sequence[str], *, returns_loss: bool) -> None:
         """Write the branches of the training step, and those of the helper that calls the model for it."""
-        model = ast.unparse(step.model)
-        test = self._test_at(step.file, step.backward, model)
-        marked: Dict[ast.stmt, str] = {one: "" for one in step.host}
-        edits = self._edits[step.file.path]
+        test = self._test_at(step.file, step.backward, step.model)
+        marked: Dict[ast.stmt, str] = dict.fromkeys(step.host, "")
         if not returns_loss:
-            marked.update({unit: "" for unit in step.loss_units})
-            marked[step.unit] = ""
-            call = _write_call(step, model, step.labels)
+            marked.update(dict.fromkeys([*step.loss_units, step.unit], ""))
+            call = _write_call(step, step.labels, step.outputs)
             if step.helper is not None:
-                targets = ast.unparse(step.file.get_statement(step.helper.calls[0])).partition(" = ")[0].strip("()")
-                call = f"{targets}, {step.loss_name} = {ast.unparse(step.helper.calls[0])}"
+                names = ", ".join(read_outputs(step.file, step.helper.calls[0]))
+                call = f"{names}, {step.loss_name} = {step.file.text_of(step.helper.calls[0])}"
                 self._write_helper(step, step.helper)
             marked[step.position or step.unit] = "\n".join([call, *again])
-        scope = step.function or step.file.tree
-        guard_statements(edits, scope.body, marked, test, _WHY_STEP)
+        edits = self._edits[step.file.path]
+        guard_statements(edits, getattr(step.scope, "body", []), marked, test, _WHY_STEP)
         if step.accumulation is not None:
-            number = re.sub(r"^range\((.*)\)$", r"\1", ast.unparse(step.accumulation.iter))
-            code = f'if {test} and {number} != 1:\n    raise ValueError("a port makes a step in each call: accumulate by its options")'
+            assert isinstance(step.accumulation.iter, ast.Call)
+            number = step.file.text_of(step.accumulation.iter.args[0])
+            code = f"if {test} and {number} != 1:\n    {_REFUSAL}"
             edits.insert_before(step.accumulation, code, "step", "each call of a port makes a step")
 
     def _write_helper(self, step: TrainingStep, helper: Helper) -> None:
         """Write the branch of a helper: the device is called behind what the helper makes of the labels."""
-        model = ast.unparse(step.call.func)
-        edits = self._edits[helper.file.path]
-        tests = [self._test_at(helper.file, helper.unit, model), *helper.tests, f"{model}.training"]
-        edits.insert_before(
-            helper.function.body[_count_docstring(helper)], f"makes_step = {' and '.join(tests)}", "step", _WHY_STEP
+        edits, body = self._edits[helper.file.path], helper.function.body
+        test = " and ".join(
+            [self._test_at(helper.file, helper.unit, step.model), *helper.tests, f"{step.model}.training"]
         )
-        guard_statements(edits, helper.function.body, {helper.unit: ""}, "makes_step", _WHY_STEP)
-        targets = (
-            ast.unparse(step.file.get_statement(step.helper.calls[0])).partition(" = ")[0].strip("()").split(", ")
-            if step.helper
-            else []
-        )
-        names = dict(zip(targets, helper.elements))
-        labels = [names.get(one, "") for one in step.labels]
-        call = _write_call(step, model, labels, outputs=names[step.outputs])
-        returned = ", ".join(helper.elements)
-        code = f"if makes_step:\n    {call}\n    return {returned}, {step.loss_name}"
+        begin = body[1] if ast.get_docstring(helper.function) else body[0]
+        edits.insert_before(begin, f"makes_step = {test}", "step", _WHY_STEP)
+        guard_statements(edits, body, {helper.unit: ""}, "makes_step", _WHY_STEP)
+        names = dict(zip(read_outputs(step.file, helper.calls[0]), helper.elements))
+        call = _write_call(step, [names[one] for one in step.labels], [names[one] for one in step.outputs])
+        code = f"if makes_step:\n    {call}\n    return {', '.join(helper.elements)}, {step.loss_name}"
         edits.insert_before(helper.returned, code, "step", "the port's call returns the loss, too")
 
     def write_port(self, step: TrainingStep, place: PortPlace, loss: PortedLoss) -> None:
@@ -170,15 +163,15 @@ class _Writer:
         imports.add("to_ipu")
         keywords = {"optimizer": place.optimizer, **loss.keywords}
         if step.max_norm is not None:
-            names = sorted(list_reads(step.max_norm))
+            names = sorted(collect_reads(step.max_norm))
             keywords["max_grad_norm"] = substitute(step.max_norm, names, [place.texts[one] for one in names])[0]
         if self._may_change_shapes():
             imports.add("PortOptions")
             keywords["options"] = f"PortOptions(max_executables={_MOST_SHAPES})"
         keywords.update(self._name_device())
         given = [place.model, loss.argument, *(f"{name}={value}" for name, value in keywords.items())]
-        port = f"{place.model} = to_ipu({', '.join(one for one in given if one)})"
-        lines = [*loss.definition.split("\n"), port] if loss.definition else [port]
+        port = _write_assignment(place.model, [one for one in given if one])
+        lines = [*(loss.definition.split("\n") if loss.definition else ()), *port]
         code = "\n".join([f"if {self._option.test}:", *(f"    {line}" if line else "" for line in lines)])
         edits = self._edits[place.file.path]
         why = "the loss is a part of the port, and the optimizer is the device's"
@@ -223,19 +216,21 @@ class _Writer:
             self._edits[path].add_import(code, why=_WHY_IMPORT)
 
 
-def _count_docstring(helper: Helper) -> int:
-    first = helper.function.body[0]
-    return int(isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant))
+def _write_assignment(model: str, given: Sequence[str]) -> List[str]:
+    """Write the call of `to_ipu`: in one line, or with an argument in each."""
+    line = f"{model} = to_ipu({', '.join(given)})"
+    return [line] if len(line) <= _WIDTH else [f"{model} = to_ipu(", *(f"    {one}," for one in given), ")"]
 
 
-def _write_call(step: TrainingStep, model: str, labels: Sequence[str], outputs: str = "") -> str:
+def _write_call(step: TrainingStep, labels: Sequence[str], outputs: Sequence[str]) -> str:
     """Write the call of a port: the model's arguments, the labels, and the names of output and loss."""
-    outputs = outputs or step.outputs or "output"
-    target = f"({outputs})" if "," in outputs else outputs
-    keywords = [f"{one.arg}={_host(one.value)}" if one.arg else f"**{_host(one.value)}" for one in step.call.keywords]
-    given = ", ".join([*map(_host, step.call.args), *labels, *keywords])
-    return f"{target}, {step.loss_name} = {model}({given})"
+    target = f"({', '.join(outputs)})" if len(outputs) > 1 else outputs[0]
+    file = step.file if step.helper is None else step.helper.file
+    named = [(f"{one.arg}=" if one.arg else "**", _host(file, one.value)) for one in step.call.keywords]
+    given = ", ".join([*(_host(file, one) for one in step.call.args), *labels, *map("".join, named)])
+    return f"{target}, {step.loss_name} = {step.model}({given})"
 
 
-def _host(node: ast.AST) -> str:
-    return re.sub(r"\.cuda\([^()]*\)", "", ast.unparse(node))
+def _host(file: ProgramFile, node: ast.AST) -> str:
+    """Write an argument as it stands, without moves to a GPU: a port takes tensors of the host."""
+    return re.sub(r"\.cuda\([^()]*\)", "", file.text_of(node))

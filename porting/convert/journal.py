@@ -38,7 +38,7 @@ def change_files(folder: Path, contents: Mapping[Path, bytes], before: Mapping[P
 
     Raises PortingError X009 where one is no longer what it was, X027 where another process changes the folder; OSError.
     """
-    files = {str(path): _digest(content) for path, content in contents.items()}
+    files = {str(path): _make_digest(content) for path, content in contents.items()}
     made = sorted({str(above) for path in contents for above in path.parents if not above.exists()})
     with _journalled(folder, {"files": files, "old": [*map(str, before)], "folders": made}):
         for name in made:
@@ -192,7 +192,9 @@ def _go_back(plan: Dict[str, Any]) -> None:
                 old.unlink()
             else:
                 os.replace(old, path)
-        elif name not in plan["old"] and not new.exists() and path.exists() and _digest(path.read_bytes()) == digest:
+        elif (
+            name not in plan["old"] and not new.exists() and path.exists() and _make_digest(path.read_bytes()) == digest
+        ):
             path.unlink()
         _remove(new)
         _remove(_beside(old, _NEW))
@@ -212,5 +214,5 @@ def _remove(path: Path) -> None:
         path.unlink()
 
 
-def _digest(content: bytes) -> str:
+def _make_digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()

@@ -8,11 +8,11 @@ from __future__ import annotations
 import ast
 import re
 from dataclasses import dataclass
-from typing import Dict, List, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 
-from porting.convert.names import list_reads, list_writes, substitute
-from porting.convert.places import PortPlace, get_root_of
-from porting.convert.steps import StepError, TrainingStep
+from porting.convert.names import collect_reads, collect_writes, substitute
+from porting.convert.places import PortPlace
+from porting.convert.training_step import StepError, TrainingStep
 
 __all__ = ["PortedLoss", "make_loss"]
 
@@ -21,7 +21,7 @@ _FUNCTION = "compute_loss"
 
 @dataclass(frozen=True)
 class PortedLoss:
-    """The loss of a port: its definition, if it needs one, the argument of `to_ipu`, and the call's further keywords."""
+    """The loss of a port: its definition, if it needs one, the argument of `to_ipu`, and further keywords."""
 
     definition: str
     argument: str
@@ -51,57 +51,56 @@ def make_loss(step: TrainingStep, place: PortPlace) -> PortedLoss:
     return PortedLoss("\n".join(lines), _FUNCTION, keywords)
 
 
-def _find_own_loss(step: TrainingStep) -> "Dict[str, str] | None":
+def _find_own_loss(step: TrainingStep) -> Optional[Dict[str, str]]:
     """Find where a model that returns its loss itself has it: the keywords for `to_ipu`; None for any other."""
-    outputs = step.outputs.split(", ") if step.outputs else []
-    if step.helper is not None or step.labels or not outputs:
+    if step.helper is not None or step.labels or step.is_nested:
         return None
-    if step.owns_loss:
-        return {} if len(outputs) == 1 else {"loss_output": str(outputs.index(step.loss_name))}
-    values = [one.value for one in step.loss_units if isinstance(one, ast.Assign)] or [step.loss]
-    value = values[0]
-    if len(outputs) > 1 or len(step.loss_units) > 1 or ast.unparse(getattr(value, "value", value)) != outputs[0]:
+    if not step.loss_units and step.loss_name in step.outputs:
+        return {} if len(step.outputs) == 1 else {"loss_output": str(step.outputs.index(step.loss_name))}
+    value: Any = getattr(step.loss_units[0], "value", None) if step.loss_units else step.loss
+    is_part = isinstance(value, (ast.Attribute, ast.Subscript)) and ast.unparse(value.value) == step.outputs[0]
+    if len(step.outputs) > 1 or len(step.loss_units) > 1 or not is_part:
         return None
-    if isinstance(value, ast.Attribute):
-        return {"loss_output": repr(value.attr)}
-    return {"loss_output": ast.unparse(value.slice)} if isinstance(value, ast.Subscript) else None
+    return {"loss_output": repr(value.attr) if isinstance(value, ast.Attribute) else ast.unparse(value.slice)}
+
+
+def _name_labels(step: TrainingStep, taken: Set[str]) -> List[str]:
+    """Name the labels as the loop does, or by the last word of an element or attribute."""
+    names: List[str] = []
+    for text in step.labels:
+        name = (re.findall(r"[A-Za-z_]\w*", text) or ["label"])[-1]
+        while not text.isidentifier() and (name in taken or name in names):
+            name += "_"
+        if name in step.outputs:
+            raise StepError(step.file, step.backward, f"`{name}` is output and label at once")
+        names.append(name)
+    return names
 
 
 def _write_body(step: TrainingStep, place: PortPlace) -> Tuple[List[str], str, Tuple[str, str]]:
     """Write the statements of the loss, the expression that is returned, and the names of output and label."""
-    outputs = step.outputs.split(", ") if step.outputs else ["output"]
-    written = {name for unit in step.loss_units for name in list_writes(unit)}
-    taken = {*outputs, *written, *step.constants}
-    labels = []
-    for text in step.labels:
-        name = text if text.isidentifier() else (re.findall(r"[A-Za-z_]\w*", text) or ["label"])[-1]
-        while name in taken or name in labels:
-            if text == name and name in outputs:
-                raise StepError(step.file, step.backward, f"`{name}` is output and label at once")
-            if text == name and name in written:
-                break
-            name += "_"
-        labels.append(name)
-    texts = {text: name for text, name in zip(step.labels, labels) if text != name}
-    texts.update({name: place.texts[name] for name in step.constants if place.texts.get(name, name) != name})
-    clash = {*outputs, *written, *labels} & {get_root_of(text) for text in texts.values() if "(" not in text} - {
-        *labels
+    units = [*step.prelude, *(step.read_unit(unit) for unit in step.loss_units)]
+    written = {name for unit in units for name in collect_writes(unit)}
+    labels = _name_labels(step, {*step.outputs, *written, *step.constants})
+    texts = {name: place.texts[name] for name in step.constants if place.texts.get(name, name) != name}
+    clash = {*step.outputs, *written, *labels} & {
+        name for text in texts.values() for name in collect_reads(ast.parse(text))
     }
     if clash:
         raise StepError(step.file, step.backward, f"`{clash.pop()}` is another thing where the port is made")
-    if not step.outputs:
-        texts[ast.unparse(step.call)] = "output"
+    texts.update({text: name for text, name in zip(step.labels, labels) if text != name})
     keys, values = list(texts), list(texts.values())
-    lines = [line for unit in step.loss_units for line in _rewrite(unit, keys, values)]
+    lines = [line for unit in units for line in _rewrite(unit, keys, values)]
     result = _rewrite(step.loss, keys, values)[0]
-    output = outputs[0] if len(outputs) == 1 else "outputs"
-    label = labels[0] if len(labels) == 1 else "labels"
-    last = step.loss_units[-1] if step.loss_units else None
-    if isinstance(last, ast.Assign) and ast.unparse(last.targets[0]) == result and len(last.targets) == 1:
-        result = _rewrite(last.value, keys, values)[0]
+    last = units[-1] if units else None
+    if isinstance(last, ast.Assign) and [ast.unparse(one) for one in last.targets] == [result]:
         lines = lines[: -len(_rewrite(last, keys, values))]
-    unpacked = [f"{', '.join(one)} = {name}" for one, name in ((outputs, output), (labels, label)) if len(one) > 1]
-    return [*unpacked, *lines] if lines or unpacked else [], result, (output, label)
+        result = _rewrite(last.value, keys, values)[0]
+    output = step.outputs[0] if len(step.outputs) == 1 else "outputs"
+    label = labels[0] if len(labels) == 1 else "labels"
+    pairs = ((step.outputs, output), (labels, label))
+    unpacked = [f"{', '.join(names)} = {name}" for names, name in pairs if len(names) > 1]
+    return [*unpacked, *lines], result, (output, label)
 
 
 def _rewrite(node: ast.AST, texts: Sequence[str], names: Sequence[str]) -> List[str]:
@@ -115,7 +114,7 @@ def _find_function(place: PortPlace, result: str, names: Tuple[str, str]) -> str
     if not isinstance(node, ast.Call) or node.keywords or [ast.unparse(one) for one in node.args] != list(names):
         return ""
     text = ast.unparse(node.func)
-    if set(names) & list_reads(node.func):
+    if set(names) & collect_reads(node.func):
         return ""
     if text.startswith("self."):  # it may be assigned later
         scope = place.file.find_function(place.anchor) or place.file.tree

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 from typing import Dict, List, Optional, Set, Tuple
 
-from porting.convert.bindings import Binding, Undecided, find_bindings
+from porting.convert.bindings import Binding, Undecided, list_bindings
 from porting.convert.device_option import DeviceOption
 from porting.convert.editing import FileEdits
 from porting.convert.program import Found, Program
@@ -19,12 +19,13 @@ __all__ = ["GUARDED_IMPORT", "port_models"]
 
 GUARDED_IMPORT = """
 try:
-    from porting import to_ipu
+    from porting import PortOptions, to_ipu
 except ImportError:  # without ipu-porting the program trains as before
-    to_ipu = None
+    PortOptions = to_ipu = None
 """
 
 
+_MOST_SHAPES = 8
 _GUARDED_CALLS = """
 try:
     from porting.integrations import DeviceCalls
@@ -42,7 +43,9 @@ def port_models(program: Program, option: DeviceOption, edits: Dict[str, FileEdi
     left: List[Undecided] = []
     bindings, unnamed = _choose_bindings(program)
     for binding in bindings:
-        code = f'if {option.test}:\n    {binding.name} = to_ipu({binding.name}, loop="host", device={option.device})'
+        # the last batch of an epoch may be a shorter one
+        settings = f'loop="host", options=PortOptions(max_executables={_MOST_SHAPES}), device={option.device}'
+        code = f"if {option.test}:\n    {binding.name} = to_ipu({binding.name}, {settings})"
         why = "forward and backward pass run on the device; loss and optimizer stay in the loop"
         _insert(edits[binding.file.path], binding, code, GUARDED_IMPORT, why)
     made: Set[int] = set()
@@ -83,7 +86,7 @@ def _choose_bindings(program: Program) -> Tuple[List[Binding], List[Tuple[Found,
     undecided: List[Tuple[Found, Undecided]] = []
     whole: Set[str] = set()
     for found in program.list_sites(Role.FORWARD):
-        for one in find_bindings(program, found.file, found.call):
+        for one in list_bindings(program, found.file, found.call):
             if isinstance(one, Undecided):
                 undecided.append((found, one))
             else:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from typing import Iterator, List, Sequence, Set
 
-__all__ = ["get_root", "iter_chains", "iter_units", "list_reads", "list_writes", "substitute"]
+__all__ = ["collect_reads", "collect_writes", "get_root", "iter_chains", "iter_units", "substitute"]
 
 _OF_TENSORS = ("T", "data", "device", "dtype", "is_cuda", "mT", "ndim", "shape")
 
@@ -25,8 +25,8 @@ def get_root(node: ast.AST) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def list_reads(*nodes: ast.AST) -> Set[str]:
-    """List the names that are read; those that a comprehension or lambda makes are its own."""
+def collect_reads(*nodes: ast.AST) -> Set[str]:
+    """Collect the names that are read; those that a comprehension, loop or lambda makes are its own."""
     found: Set[str] = set()
     own: Set[str] = set()
     for node in (inner for one in nodes for inner in ast.walk(one)):
@@ -34,17 +34,17 @@ def list_reads(*nodes: ast.AST) -> Set[str]:
             found.add(node.id)
         elif isinstance(node, ast.AugAssign):
             found.add(get_root(node.target))
-        elif isinstance(node, ast.comprehension):
+        elif isinstance(node, (ast.comprehension, ast.For)):
             own |= {one.id for one in ast.walk(node.target) if isinstance(one, ast.Name)}
         elif isinstance(node, ast.Lambda):
             own |= {one.arg for one in node.args.args}
     return found - own - {""}
 
 
-def list_writes(node: ast.AST) -> Set[str]:
-    """List the names that a statement assigns or changes."""
+def collect_writes(node: ast.AST) -> Set[str]:
+    """Collect the names that a statement assigns or changes."""
     found: Set[str] = set()
-    inside = [one for one in ast.walk(node) if isinstance(one, ast.comprehension)]
+    inside = [one for one in ast.walk(node) if isinstance(one, (ast.comprehension, ast.For))]
     own = {name.id for one in inside for name in ast.walk(one.target) if isinstance(name, ast.Name)}
     for one in ast.walk(node):
         if isinstance(one, (ast.Name, ast.Attribute, ast.Subscript)) and isinstance(one.ctx, ast.Store):

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import linecache
 import os
 import pickle
@@ -16,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Set, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Set, Tuple
 
 import torch
 from torch import nn
@@ -28,9 +29,8 @@ from porting.diagnostics import frame_place, is_user_file
 from porting.observe.training_programs import Run, Tensors, watch_calls, watch_program
 from porting.structure import flatten_tensors
 from porting.support.process import signal_with_parent
-from porting.verify.observed_process import run_script
+from porting.verify.observed_process import enter_copy, name_original, run_script
 from porting.verify.observed_program import EnoughStepsError
-from porting.verify.working_folder import enter_folder
 
 __all__ = ["DryRun", "main"]
 
@@ -70,8 +70,8 @@ class _ModuleCall:
 class _Witness:
     """Takes notes in one process; `_depth` counts what is being run whose parts the program itself does not call."""
 
-    def __init__(self, script: str, num_steps: int) -> None:
-        self._script, self._num_steps = script, num_steps
+    def __init__(self, script: str, num_steps: int, name_file: Callable[[str], str]) -> None:
+        self._script, self._num_steps, self._name_file = script, num_steps, name_file
         self._depth, self._is_stepping, self._is_shortened = 0, False, False
         self._sites: Dict[Site, None] = {}
         # with whether a gradient has come back to what it returned
@@ -205,7 +205,7 @@ class _Witness:
         path, line, column = _locate(frame)
         owner = 0 if thing is None else id(thing)
         self._kept[owner] = thing
-        return Site(role, path, line, column, owner, name or self._name_type(type(thing)))
+        return Site(role, self._name_file(path), line, column, owner, name or self._name_type(type(thing)))
 
     def _name_type(self, kind: type) -> str:
         module = Path(self._script).stem if kind.__module__ == "__main__" else kind.__module__
@@ -297,8 +297,14 @@ def _is_own_file(file: str) -> bool:
 
 
 def _find_self(frame: FrameType) -> object:
+    """Return the object whose method a frame runs, under whatever name; None for a function of no class."""
     code = frame.f_code
-    return frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
+    owner = frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
+    for kind in type(owner).__mro__:
+        method = vars(kind).get(code.co_name)
+        if callable(method) and getattr(inspect.unwrap(method), "__code__", None) is code:
+            return owner
+    return None
 
 
 def _locate(frame: FrameType) -> Tuple[str, int, int]:
@@ -330,10 +336,11 @@ def _map_calls(file: str) -> Mapping[Tuple[int, int], Tuple[int, int]]:
 
 def main() -> None:
     """Run the task of the folder that the command names."""
-    folder = Path(sys.argv[1]).absolute()
-    script, arguments, num_steps, seconds = pickle.loads((folder / "task").read_bytes())
+    folder = Path(sys.argv[1]).resolve()
+    script, arguments, num_steps, project = pickle.loads((folder / "task").read_bytes())
     signal_with_parent(signal.SIGKILL)
-    witness = _Witness(script, num_steps)
+    name = partial(name_original, folder=folder / "0", root=project.roots[0])
+    witness = _Witness(script, num_steps, name)
 
     def leave(error: str) -> None:
         (folder / "found.part").write_bytes(pickle.dumps(witness.describe(error)))
@@ -341,10 +348,11 @@ def main() -> None:
         # what the program has started may never end
         os._exit(0)
 
-    timer = threading.Timer(seconds, leave, [f"it has not ended after {seconds:g} seconds"])
+    late = f"it has not ended after {project.limit_seconds} seconds"
+    timer = threading.Timer(project.limit_seconds, leave, [late])
     timer.daemon = True
     timer.start()
-    enter_folder(folder / "0")
+    own = enter_copy(script, project, folder / "0")
     witness.install()
-    error, place = run_script(script, arguments, seed=0)
-    leave(f"{error} (in {replace(place, file=os.path.realpath(place.file))})" if place else error)
+    error, place = run_script(own, arguments, seed=0)
+    leave(f"{error} (in {replace(place, file=name(place.file))})" if place else error)

@@ -11,10 +11,10 @@ import builtins
 from dataclasses import dataclass, replace
 from typing import Dict, List, Optional, Tuple
 
-from porting.convert.bindings import Binding, find_argument, find_bindings
-from porting.convert.names import get_root, list_reads, substitute
+from porting.convert.bindings import Binding, find_argument, list_bindings
+from porting.convert.names import collect_reads, get_root, substitute
 from porting.convert.program import Program
-from porting.convert.steps import StepError, TrainingStep
+from porting.convert.training_step import StepError, TrainingStep
 from porting.convert.trees import Function, ProgramFile
 
 __all__ = ["PortPlace", "find_place"]
@@ -60,11 +60,11 @@ class _Level:
 
 def find_place(program: Program, step: TrainingStep) -> PortPlace:
     """Find the place of the port of a step's model; raises StepError where there is none."""
-    texts = {"model": ast.unparse(step.model), "optimizer": ast.unparse(step.optimizer)}
+    texts = {"model": step.model, "optimizer": ast.unparse(step.optimizer)}
     texts.update({name: name for name in step.constants})
     if step.max_norm is not None:
-        texts.update({name: name for name in list_reads(step.max_norm)})
-    level = _Level(step.file, step.backward_call, texts)
+        texts.update({name: name for name in collect_reads(step.max_norm)})
+    level = _Level(step.file, step.backward, texts)
     for _ in range(_DEEPEST):
         if level.texts["optimizer"].startswith("self."):
             return _find_among_attributes(program, step, level)
@@ -164,14 +164,14 @@ def _say_above(
     own = list(level.file.iter_assignments(root, function))
     if own:
         value = getattr(own[0], "value", None)
-        inner = list_reads(value) if value is not None else {""}
+        inner = collect_reads(value) if value is not None else {""}
         is_fixed = (
             len(own) == 1 and isinstance(own[0], ast.Assign) and all(_is_global(level.file, one) for one in inner)
         )
         if value is None or not is_fixed or text != root:
             raise StepError(level.file, own[0], f"`{root}` exists in `{function.name}` alone")
         text = ast.unparse(value)
-    names = list_reads(ast.parse(text, mode="eval"))
+    names = collect_reads(ast.parse(text, mode="eval"))
     if file is not level.file and not all(_has_same(level.file, file, name) for name in names):
         raise StepError(file, call, f"`{text}` is not known here, where the port is made")
     return text
@@ -218,7 +218,7 @@ def _find_among_attributes(program: Program, step: TrainingStep, level: _Level) 
         is_there = step.helper is not None and key == "model"
         file, use = (step.helper.file, step.call) if is_there and step.helper else (level.file, level.use)
         assert isinstance(use, ast.Call)
-        found = find_bindings(program, file, use, value)
+        found = list_bindings(program, file, use, value)
         ends = [one for one in found if isinstance(one, Binding) and one.after is not None]
         if len(ends) != 1 or len(found) != 1:
             raise StepError(level.file, level.use, f"where `{level.texts[key]}` is assigned was not found")

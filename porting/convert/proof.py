@@ -15,14 +15,15 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from porting.check.preflight import assemble_report, look_at_sources
-from porting.diagnostics import Finding, PortingError, Severity, align_columns, say_number
+from porting.diagnostics import Finding, PortingError, Severity, align_columns, join_names, say_number
 from porting.run import vendor_environment
 from porting.source.files import list_sources
 from porting.support.bound_process import make_environment
+from porting.support.plain_data import make_plain
 from porting.verify.certificate import Certificate, Measured, Verdict, describe_location, describe_measured
 from porting.verify.exact_comparison import Difference, count_compared, find_difference
 from porting.verify.judgement import Judgement
-from porting.verify.observation import Observation, ProjectRun, Task
+from porting.verify.observation import OUT_OF_TIME, Observation, ProjectRun, Task
 from porting.verify.plain_runs import PLAIN, Perturbation
 from porting.verify.program_proof import ROUNDED, certify_programs, count_made
 from porting.verify.program_runs import ProgramPair, ProgramRuns, observe_tasks
@@ -86,17 +87,8 @@ class Proof:
 
     def as_plain(self) -> Dict[str, Any]:
         """Return the proof as plain values for JSON."""
-        columns = [
-            {
-                "name": column.name,
-                "outcome": column.outcome.value,
-                "reason": column.reason,
-                "numbers": dict(column.numbers),
-                "command": column.command,
-            }
-            for column in self.columns
-        ]
-        return {"is_proven": self.is_proven, "columns": columns}
+        plain: Dict[str, Any] = make_plain(self)
+        return {"is_proven": self.is_proven, **plain}
 
     def __str__(self) -> str:
         """Lay the columns out for a terminal, each with its command."""
@@ -202,9 +194,11 @@ class _Trial:
         tasks = [replace(task, perturbation=steady), *self._ask_for_help(task)]
         self._cpu, self._helps[1] = self._observe(tasks, 1)
 
-    def _ask_for_help(self, task: Task) -> List[Task]:
-        root = str(self._program.original)
-        answers = any(_COMMAND_LINES.search(Path(path).read_bytes()) for path in list_sources(root)[0])
+    @staticmethod
+    def _ask_for_help(task: Task) -> List[Task]:
+        assert task.project is not None
+        sources = list_sources(task.project.roots[0])[0]
+        answers = any(_COMMAND_LINES.search(Path(path).read_bytes()) for path in sources)
         return [replace(task, arguments=("--help",), num_steps=1)] if answers else []
 
     @staticmethod
@@ -240,6 +234,11 @@ class _Trial:
             return f"the original does not train each time that it is run: {self._plains[-1].error}"
         if original.error and original.num_steps < num_steps:
             return f"the original ended after {say_number(original.num_steps, 'step')}: {original.error}"
+        for what, observed in (("converted program", self._cpu), ("port", self._ported or Observation())):
+            if observed.is_cut and observed.num_steps < num_steps:
+                return f"the {what} made {say_number(observed.num_steps, 'step')}: {observed.error}"
+        if self._ported is None and OUT_OF_TIME in self._refused:
+            return f"the port does not train: {self._refused}"
         unrest = self._find_unrest()
         if unrest is not None and unrest.step <= num_steps:
             return f"the original trains otherwise each time that it is run: {unrest}"
@@ -247,9 +246,12 @@ class _Trial:
 
     def _find_difference(self, num_steps: int) -> str:
         """Say what the converted program does otherwise than the original without a device."""
-        if not self._cpu.trainings:
+        if not self._cpu.trainings and not self._cpu.is_cut:
             return f"the converted program does not train: {self._cpu.error or 'it makes no step of an optimizer'}"
-        found = find_difference(self._plains[0], self._cpu, num_steps=num_steps)
+        if self._cpu.is_cut and not self._cpu.trainings:
+            return ""
+        made = self._cpu.num_steps if self._cpu.is_cut else num_steps
+        found = find_difference(self._plains[0], self._cpu, num_steps=min(num_steps, made))
         if found is None:
             return ""
         why = f"; it ended: {self._cpu.error}" if self._cpu.error and found.name == "steps" else ""
@@ -257,6 +259,8 @@ class _Trial:
 
     def _find_port_fault(self) -> str:
         """Say why the port has not trained at all, or not on the device."""
+        if self._ported is None and OUT_OF_TIME in self._refused:
+            return ""
         if self._ported is None:
             return f"the port does not train: {self._refused}"
         if not self._ported.trainings or self._certified is None:
@@ -275,7 +279,7 @@ class _Trial:
     def judge_specification(self) -> Column:
         """Judge whether the converted project starts as the old one, and whether `porting check` finds errors."""
         old, new = (set(_OPTION.findall(one.said)) if _is_help(one) else set() for one in self._helps)
-        wanted = {word for word in self._program.port_arguments if word.startswith("-")} if old else set()
+        wanted = {word for word in self._program.port_arguments if word.startswith("-")} if old or new else set()
         lacking = sorted((old | wanted) - new) if self._cpu.trainings else []
         numbers = {
             "errors of porting check": len(self._findings),
@@ -299,22 +303,16 @@ class _Trial:
             fault, missing, numbers = self._compare_first_step()
             faults, lack = [fault], missing
             numbers["equal bits"] = sum(count_compared(self._plains[0], self._cpu, num_steps=1).values())
-        passed = f"{' and '.join(numbers)} of the first step are equal".replace(" and equal bits", "")
+        passed = f"{join_names([kind for kind in _FIRST if kind in numbers], quote='')} of the first step are equal"
         return _make_column("numeric", faults, lack, passed, numbers, self._say_verify(1))
 
     def _compare_first_step(self) -> Tuple[str, str, Dict[str, Any]]:
         """Return a fault of the port's first step, what of it was not compared, and how far it is off by kind."""
         assert self._certified is not None
         _certificate, judgement = self._certified
-        found = {kind: judgement.measured.get(kind, []) for kind in _FIRST}
-        first = min((one.step for own in found.values() for one in own), default=1)
-        found = {kind: [one for one in own if one.step == first] for kind, own in found.items()}
+        found = {kind: _list_first(judgement.measured.get(kind, [])) for kind in _FIRST}
         outside = [one for own in found.values() for one in own if not one.is_inside]
-        numbers: Dict[str, Any] = {
-            kind: {"compared": len(own), "of band": max(one.factor for one in own)}
-            for kind, own in found.items()
-            if own
-        }
+        numbers: Dict[str, Any] = {kind: _count_measured(own) for kind, own in found.items() if own}
         if outside:
             return f"the port's first step is another one: {describe_measured(outside[0])}", "", numbers
         missing = [kind for kind in ("loss", "gradient") if not found[kind]]
@@ -355,16 +353,16 @@ class _Trial:
             place = {} if certificate.location is None else dict(describe_location(certificate.location))
             line = f" ({place['line']})" if place.get("line") else ""
             return f"{certificate.reason}{line}", ""
-        if self._ported.error:
+        if self._ported.error and not self._ported.is_cut:
             return f"the port ended after {say_number(self._ported.num_steps, 'step')}: {self._ported.error}", ""
-        if self._ported.num_steps < self._num_steps:
+        if self._ported.num_steps < self._num_steps and not self._ported.is_cut:
             return f"the port makes {self._ported.num_steps} of {self._num_steps} steps", ""
         return "", "" if certificate.holds else certificate.reason
 
     # -- commands ------------------------------------------------------------------------------------------------------
 
     def _say_start(self) -> str:
-        folder = os.path.join(os.path.realpath(self._program.converted), self._program.working)
+        folder = os.path.normpath(os.path.join(os.path.realpath(self._program.converted), self._program.working))
         script = os.path.relpath(self._runs.pair.ported, folder)
         return f"cd {shlex.quote(folder)} && {shlex.join(['python', script, *self._program.arguments])}"
 
@@ -372,7 +370,7 @@ class _Trial:
         pair = self._runs.pair
         words = ["porting", "verify", pair.ported, "--against", pair.plain, f"--args={shlex.join(pair.arguments)}"]
         words += [f"--against-args={shlex.join(pair.plain_arguments)}", "--device", "sim"]
-        folder = os.path.join(os.path.realpath(self._program.original), self._program.working)
+        folder = os.path.normpath(os.path.join(os.path.realpath(self._program.original), self._program.working))
         command = shlex.join([*words, "--steps", str(num_steps), "--seed", str(self._runs.seed)])
         return f"cd {shlex.quote(folder)} && {command}"
 
@@ -382,8 +380,14 @@ def _is_help(observed: Observation) -> bool:
     return not observed.trainings and not observed.error and bool(observed.said.strip())
 
 
-def _count_measured(measured: Sequence[Measured]) -> Dict[str, float]:
-    return {"compared": len(measured), "of band": max(one.factor for one in measured)}
+def _list_first(measured: Sequence[Measured]) -> List[Measured]:
+    """List what was measured in the first step that is known, which is the last one of a device's first call."""
+    first = min((one.step for one in measured), default=0)
+    return [one for one in measured if one.step == first]
+
+
+def _count_measured(measured: Sequence[Measured]) -> Dict[str, Any]:
+    return {"compared": len(measured), "of band": max(one.factor for one in measured), "in step": measured[0].step}
 
 
 def _make_column(

@@ -10,6 +10,7 @@ from porting.diagnostics.delivery import (
     notify,
     print_finding,
     show_findings_alone,
+    warnings_as_findings,
 )
 from porting.diagnostics.errors import (
     BatchError,
@@ -32,7 +33,16 @@ from porting.diagnostics.places import (
     is_user_file,
 )
 from porting.diagnostics.refusals import amended_refusals, are_refusals_collected, collected_refusals, refuse
-from porting.diagnostics.wording import advise_on_autograd, align_columns, join_names, say_number, take_first_line
+from porting.diagnostics.terminal import find_width, has_colours, paint, show
+from porting.diagnostics.wording import (
+    advise_on_autograd,
+    align_columns,
+    join_names,
+    say_number,
+    suggest_file,
+    suggest_name,
+    take_first_line,
+)
 
 __all__ = [
     "CODES",
@@ -59,18 +69,25 @@ __all__ = [
     "find_assignment",
     "find_code",
     "find_raising_frame",
+    "find_width",
     "frame_place",
+    "has_colours",
     "is_user_file",
     "join_names",
     "log_finding",
     "log_in_one_line",
     "notify",
+    "paint",
     "print_finding",
     "refuse",
     "render",
     "render_all",
     "require_extra",
     "say_number",
+    "show",
     "show_findings_alone",
+    "suggest_file",
+    "suggest_name",
     "take_first_line",
+    "warnings_as_findings",
 ]

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import logging
-import os
 import sys
 import warnings
+from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Dict, Optional, Set, Type
+from typing import Any, Dict, Iterator, Optional, Set, Type, Union
 
-from porting.diagnostics.errors import PortingError
+from porting.diagnostics.errors import PortingError, are_tracebacks_wanted
 from porting.diagnostics.findings import Finding, render
+from porting.diagnostics.places import Place, caller_place
+from porting.diagnostics.terminal import fit, show
 
-__all__ = ["PortingWarning", "log_finding", "log_in_one_line", "notify", "print_finding", "show_findings_alone"]
+__all__ = [
+    "PortingWarning",
+    "log_finding",
+    "log_in_one_line",
+    "notify",
+    "print_finding",
+    "show_findings_alone",
+    "warnings_as_findings",
+]
 
 _logger = logging.getLogger("porting")
 
@@ -28,8 +38,8 @@ class PortingWarning(UserWarning):
         return render(self.finding)
 
 
-def notify(finding: Finding, stacklevel: int = 2) -> None:
-    """Warn about `finding` at its place; without one, as `warnings.warn` would with this `stacklevel`.
+def notify(finding: Finding) -> None:
+    """Warn about `finding` at its place; without one, at the user's line that led here.
 
     Python's own filters apply: by default the same finding is shown once for each line of the user's that leads to
     it, and `warnings.simplefilter("error", PortingWarning)` turns findings into errors.
@@ -40,15 +50,41 @@ def notify(finding: Finding, stacklevel: int = 2) -> None:
     >>> shown[0].message.finding.code
     'B006'
     """
-    warning = PortingWarning(finding)
-    if finding.place is None:
-        warnings.warn(warning, stacklevel=stacklevel + 1)
-    else:
-        warnings.warn_explicit(warning, PortingWarning, finding.place.file, finding.place.line, registry=_ALREADY_SHOWN)
+    # a command or a thread has no line of the user's, and what starts them is none
+    place = finding.place or caller_place() or Place("porting", 0)
+    registry = _ALREADY_SHOWN.setdefault(place.file, {})
+    warnings.warn_explicit(PortingWarning(finding), PortingWarning, place.file, place.line, registry=registry)
 
 
-# Python keeps here what its filters let pass once, as it does in each module for `warnings.warn`.
-_ALREADY_SHOWN: Dict[Any, Any] = {}
+# Python keeps here what its filters let pass once, as it does in each module for `warnings.warn`, by file.
+_ALREADY_SHOWN: Dict[str, Dict[Any, Any]] = {}
+
+
+@contextmanager
+def warnings_as_findings(format: str = "text") -> Iterator[None]:
+    """Print what `notify` tells as a command prints findings, without the lines that Python puts around it."""
+    previous = warnings.formatwarning
+    _show_warnings_alone(format)
+    try:
+        yield
+    finally:
+        warnings.formatwarning = previous
+
+
+def _show_warnings_alone(format: str = "text") -> None:
+    """Let Python print findings that are warnings as they are; other warnings keep their lines."""
+    previous = warnings.formatwarning
+
+    def write(
+        message: Union[Warning, str], category: Type[Warning], filename: str, lineno: int, line: Optional[str] = None
+    ) -> str:
+        if isinstance(message, PortingWarning):
+            text = render(message.finding, format)
+            return (fit(text, sys.stderr) if format == "text" else text) + "\n"
+        return previous(message, category, filename, lineno, line)
+
+    # not `showwarning`, which a program that records its warnings replaces
+    warnings.formatwarning = write
 
 
 def log_finding(finding: Finding, *, once: bool = False) -> None:
@@ -77,15 +113,15 @@ def log_in_one_line(finding: Finding, logger: logging.Logger) -> None:
 
 
 def print_finding(finding: Finding, format: str = "text") -> None:
-    """Write `finding` to standard error in one of `FORMATS`."""
-    sys.stderr.write(render(finding, format) + "\n")
-
-
-_TRACEBACK_VARIABLE = "PORTING_TRACEBACK"
+    """Write `finding` to standard error in one of `FORMATS`, in colours where that is a terminal."""
+    if format == "text":
+        show(render(finding), sys.stderr)
+    else:
+        sys.stderr.write(render(finding, format) + "\n")
 
 
 def show_findings_alone() -> None:
-    """Print uncaught findings as the command line prints them; other errors keep their tracebacks.
+    """Print uncaught findings and those that are warnings as the command does; other errors keep their tracebacks.
 
     PopTorch installs a hook of its own, which logs an error as critical and prints the traceback of each of its
     causes. The environment variable PORTING_TRACEBACK=1 restores tracebacks.
@@ -94,11 +130,12 @@ def show_findings_alone() -> None:
     if getattr(previous, "shows_findings_alone", False):
         return
 
-    def show(kind: Type[BaseException], error: BaseException, trace: Optional[TracebackType]) -> None:
-        if isinstance(error, PortingError) and os.environ.get(_TRACEBACK_VARIABLE, "0") == "0":
+    def show_error(kind: Type[BaseException], error: BaseException, trace: Optional[TracebackType]) -> None:
+        if isinstance(error, PortingError) and not are_tracebacks_wanted():
             print_finding(error.finding)
         else:
             previous(kind, error, trace)
 
-    show.shows_findings_alone = True  # type: ignore[attr-defined]
-    sys.excepthook = show
+    show_error.shows_findings_alone = True  # type: ignore[attr-defined]
+    sys.excepthook = show_error
+    _show_warnings_alone()

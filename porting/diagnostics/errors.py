@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any, Optional, Sequence, Type, TypeVar, Union
+import os
+import traceback
+from typing import Any, List, Optional, Sequence, Type, TypeVar, Union
 
 from porting.diagnostics.codes import Severity
 from porting.diagnostics.findings import Finding, render
@@ -18,6 +20,7 @@ __all__ = [
     "OptionError",
     "PortingError",
     "UnsupportedOptimizerError",
+    "are_tracebacks_wanted",
     "require_extra",
 ]
 
@@ -38,6 +41,13 @@ class PortingError(Exception):
 
     def __str__(self) -> str:
         return render(self.finding)
+
+    def _render_traceback_(self) -> List[str]:
+        """Return what a notebook shows of an uncaught error: the finding, and below it a traceback where one helps."""
+        if self.finding.place is not None and not are_tracebacks_wanted():
+            return [str(self), "", f"(`%env {_TRACEBACK_VARIABLE}=1` shows the traceback as well)"]
+        lines = "".join(traceback.format_tb(self.__traceback__)).splitlines()
+        return [str(self), "", "Traceback (most recent call last):", *lines]
 
     @property
     def code(self) -> str:
@@ -71,6 +81,14 @@ class PortingError(Exception):
     ) -> _Error:
         """Make the error and its finding, whose place is the user's line that led here."""
         return cls.of(code, message=message, place=caller_place(), label=label, notes=notes, help=help)
+
+
+_TRACEBACK_VARIABLE = "PORTING_TRACEBACK"
+
+
+def are_tracebacks_wanted() -> bool:
+    """Tell whether the environment variable PORTING_TRACEBACK asks for tracebacks beside findings."""
+    return os.environ.get(_TRACEBACK_VARIABLE, "0") != "0"
 
 
 class BatchError(PortingError):
@@ -115,4 +133,6 @@ def require_extra(module: str, *, extra: str, message: str, help: Sequence[str] 
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != package:
             raise
-        raise PortingError.of("X001", message=message, help=(f'pip install "ipu-porting[{extra}]"', *help)) from error
+        raise PortingError.at_caller(
+            "X001", message=message, help=(f'pip install "ipu-porting[{extra}]"', *help)
+        ) from error

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Dict, Iterable, Iterator, Optional, Sequence, Tuple, Union
 
 from porting.diagnostics.codes import CODES, Severity
+from porting.diagnostics.notebooks import name_cell
 from porting.diagnostics.places import Place
 
 __all__ = ["FORMATS", "Finding", "render", "render_all"]
@@ -148,9 +149,9 @@ def _write_text_lines(finding: Finding) -> Iterator[str]:
 
 
 def _shorten_path(file: str) -> str:
-    """Shorten the name of a file below the current folder, the form that editors and annotations want."""
+    """Shorten the name of a file below the current folder, as editors and annotations want it; name a cell."""
     folder = os.getcwd() + os.sep
-    return file[len(folder) :] if file.startswith(folder) else file
+    return name_cell(file) or (file[len(folder) :] if file.startswith(folder) else file)
 
 
 def _find_marked_span(source: str, place: Place) -> Tuple[int, int]:

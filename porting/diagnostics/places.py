@@ -113,6 +113,8 @@ _COMMAND = os.path.join(_PACKAGE_FOLDER, "cli", "main.py")
 _STANDARD_FOLDER = os.path.dirname(os.path.abspath(os.__file__))
 _USER_FOLDERS_INSIDE = tuple(os.path.join(_PACKAGE_FOLDER, name) for name in ("models", "recipes"))
 _SITE_FOLDERS = tuple(os.path.join(_STANDARD_FOLDER, name) for name in ("site-packages", "dist-packages"))
+# what `multiprocessing` gives `python -c` to start a process
+_PROCESS_START = "spawn_main"
 _GENERATED_PREFIXES = ("<frozen ", "<eval_with_key>", "<attrs generated", "<__array_function__")
 
 
@@ -135,6 +137,7 @@ def _is_user_frame(frame: FrameType, library_folders: Tuple[Optional[str], ...])
         return _is_user_file(file, library_folders)
     # methods that dataclasses and named tuples generate are code of "<string>"; so is `python -c`, which is the user's
     is_typed_in = frame.f_globals.get("__name__") == "__main__" and "__file__" not in frame.f_globals
+    is_typed_in = is_typed_in and _PROCESS_START not in frame.f_code.co_names
     if file == "<string>" and not is_typed_in:
         return False
     return _is_user_file(file, library_folders)

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import difflib
+from pathlib import Path
 from typing import Container, Iterable, List, Optional, Sequence, Tuple
 
-__all__ = ["advise_on_autograd", "align_columns", "join_names", "say_number", "take_first_line"]
+__all__ = [
+    "advise_on_autograd",
+    "align_columns",
+    "join_names",
+    "say_number",
+    "suggest_file",
+    "suggest_name",
+    "take_first_line",
+]
 
 _ON_AUTOGRAD = {
     "grad": (
@@ -47,6 +57,31 @@ def say_number(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
+def suggest_name(wanted: str, known: Iterable[str], *, otherwise: str = "") -> str:
+    """Ask whether the nearest of the known names was meant, or one that begins so; `otherwise` if none is near.
+
+    >>> suggest_name("mushroom", ["mushrooms", "cnn"]), suggest_name("gpt2", ["gpt2_small"]), suggest_name("x", ["cnn"])
+    ('did you mean `mushrooms`?', 'did you mean `gpt2_small`?', '')
+    """
+    near = _find_near(wanted, list(known))
+    return otherwise if near is None else f"did you mean `{near}`?"
+
+
+def suggest_file(path: object, *, otherwise: str = "") -> str:
+    """Ask whether the nearest file of the same folder and ending was meant; `otherwise` if there is none.
+
+    >>> suggest_file("/no such folder/trian.py", otherwise="check the path")
+    'check the path'
+    """
+    wanted = Path(str(path))
+    try:
+        files = {file.stem: file for file in sorted(wanted.parent.glob(f"*{wanted.suffix}"))}
+    except (OSError, ValueError):  # of a name with a zero byte
+        files = {}
+    near = _find_near(wanted.stem, files)
+    return otherwise if near is None else f"did you mean `{files[near]}`?"
+
+
 def take_first_line(error: object, *, otherwise: str = "") -> str:
     """Return the first line of an error's message, or `otherwise` if it has none.
 
@@ -70,3 +105,11 @@ def align_columns(rows: Sequence[Sequence[str]], *, right: Container[int] = ()) 
         ).rstrip()
         for row in rows
     ]
+
+
+def _find_near(wanted: str, names: Iterable[str]) -> Optional[str]:
+    lower = {name.lower(): name for name in names}
+    near = difflib.get_close_matches(wanted.lower(), lower, n=1)
+    if near:
+        return lower[near[0]]
+    return next((name for name in lower.values() if wanted and name.startswith(wanted)), None)

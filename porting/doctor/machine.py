@@ -157,9 +157,7 @@ def _read_quota() -> Optional[float]:
 def _probe_memory() -> Probe:
     """Report the memory, which is never a fault: models differ."""
     total = _read_memory()
-    return Probe(
-        "memory", "enough for the model; `porting memory` tells", format_bytes(total) if total else "not known"
-    )
+    return Probe("memory", "enough for the model; `porting plan` tells", format_bytes(total) if total else "not known")
 
 
 def _read_memory() -> int:

@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from types import MappingProxyType
 from typing import Any, Dict, List, Mapping
 
-from ..diagnostics import OptionError
+from ..diagnostics import OptionError, suggest_name
 from ..support.entry_points import read_entry_points
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "MODES",
     "REINSTALL",
     "engine_names",
+    "list_choices",
     "load_engine",
     "require_engine",
     "why_not_installed",
@@ -58,6 +59,15 @@ def engine_names() -> List[str]:
     return sorted(name for name in {*ENGINES, *_collect_foreign()} if not why_not_installed(name))
 
 
+def list_choices() -> List[str]:
+    """Return all that may be given for an engine: modes and engines.
+
+    >>> list_choices()[:2]
+    ['ready', 'auto']
+    """
+    return [*MODES, *engine_names()]
+
+
 def why_not_installed(name: str) -> str:
     """Return why an engine or a mode cannot be used in this installation; empty where it can, and nothing is imported.
 
@@ -81,10 +91,11 @@ def require_engine(name: str, *, source: str = "") -> None:
     """
     origin = f" ({source})" if source else ""
     if name not in MODES and name not in ENGINES and name not in _collect_foreign():
+        known = list_choices()
         raise OptionError.of(
             "P004",
             message=f"there is no engine called `{name}`{origin}",
-            help=f"use one of: {', '.join((*MODES, *engine_names()))}",
+            help=suggest_name(name, known, otherwise=f"use one of: {', '.join(known)}"),
         )
     reason = "" if name in MODES else why_not_installed(name)
     if reason:

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, Dict, Iterator, Mapping, Sequence, Tuple, Unio
 import torch
 
 from ..capture.plain_values import dtype_name, dtype_named
-from ..diagnostics import ExecutableError
+from ..diagnostics import ExecutableError, suggest_file
 from ..support.atomic_files import replacing_file
 
 __all__ = ["Path", "is_step_file", "make_damaged_error", "read_step_file", "write_step_file"]
@@ -72,7 +72,7 @@ def read_step_file(path: Path) -> Tuple[Dict[str, Any], Dict[str, torch.Tensor]]
     Raises ExecutableError: E023 for a file that is damaged or no exported step, E024 for one of another format.
     """
     if not os.path.isfile(path):
-        raise make_damaged_error(path, "there is no such file")
+        raise make_damaged_error(path, "there is no such file", help=suggest_file(path))
     with open(path, "rb") as file:
         length = _check_file(path, file)
         file.seek(_HEAD.size)
@@ -88,12 +88,12 @@ def read_step_file(path: Path) -> Tuple[Dict[str, Any], Dict[str, torch.Tensor]]
         return header, dict(_read_tensors(path, file, layout))
 
 
-def make_damaged_error(path: Path, fault: str) -> ExecutableError:
+def make_damaged_error(path: Path, fault: str, *, help: str = "") -> ExecutableError:
     """Return the error that says why the file at `path` cannot be used."""
     return ExecutableError.of(
         "E023",
         message=f"`{os.fspath(path)}` cannot be read: {fault}",
-        help="export the step again: `porting export PROGRAM:FUNCTION -o FILE`",
+        help=help or "export the step again: `porting export PROGRAM:FUNCTION -o FILE`",
     )
 
 

@@ -11,10 +11,11 @@ from typing import Any, Callable, Dict, Optional, Sequence, Tuple
 import torch
 from torch import nn
 
+from ..adapters.filled_rows import count_rows, cut_rows, fill_rows
 from ..api import PortedModel
 from ..diagnostics import DeviceError, OptionError, require_extra
 from ..options import PortOptions
-from ..structure import Structure, flatten_tensors, make_call_arguments, map_tensors
+from ..structure import Structure, make_call_arguments
 from .device_calls import DeviceCalls, is_ported
 
 __all__ = ["create_supervised_evaluator", "create_supervised_trainer"]
@@ -108,22 +109,11 @@ class _Predictor:
         self._num_rows = 0
 
     def __call__(self, x: Structure) -> Any:
-        rows = {len(tensor) for tensor in flatten_tensors(x) if tensor.dim()}
-        num_rows = rows.pop() if len(rows) == 1 else 0
+        num_rows = count_rows(x)
         self._num_rows = self._num_rows or num_rows
-        missing = self._num_rows - num_rows
-        if not num_rows or missing <= 0:
-            return self._call_padded(x)
-        filled = self._call_padded(map_tensors(lambda tensor: _repeat_last(tensor, missing), x))
-        return map_tensors(lambda tensor: tensor[:num_rows] if tensor.dim() else tensor, filled)
-
-    def _call_padded(self, x: Structure) -> Any:
-        args, kwargs = make_call_arguments(x)
-        return self._inference(*args, **kwargs)
-
-
-def _repeat_last(tensor: torch.Tensor, count: int) -> torch.Tensor:
-    return torch.cat([tensor, tensor[-1:].expand(count, *tensor.shape[1:])]) if tensor.dim() else tensor
+        args, kwargs = make_call_arguments(fill_rows(x, self._num_rows))
+        returned = self._inference(*args, **kwargs)
+        return cut_rows(returned, num_rows) if 0 < num_rows < self._num_rows else returned
 
 
 def _route_model(engine: Any, model: nn.Module, options: Optional[PortOptions]) -> Any:

@@ -5,14 +5,13 @@ Every amount is text with its unit, as "624 KiB" or "320 GB/s", so that a wrong 
 
 from __future__ import annotations
 
-import difflib
 import functools
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Dict, Mapping, Optional, Tuple
 
-from porting.diagnostics import OptionError
+from porting.diagnostics import OptionError, suggest_name
 from porting.support.plain_data import WrongDataError, read_json, read_plain
 
 __all__ = ["DEFAULT", "Chip", "Links", "Machine", "collect_chips", "find_chip", "find_machine", "read_machines"]
@@ -182,11 +181,10 @@ def _choose(machines: Mapping[str, Machine], name: str) -> Machine:
 
 
 def _make_unknown(kind: str, name: object, known: list[str]) -> OptionError:
-    near = difflib.get_close_matches(str(name).lower(), known, n=1)
     return OptionError.at_caller(
         "P002",
         message=f"there is no {kind} called {name!r}",
-        help=f"did you mean `{near[0]}`?" if near else f"use one of {', '.join(known)}",
+        help=suggest_name(str(name), known, otherwise=f"use one of {', '.join(known)}"),
     )
 
 

@@ -15,7 +15,7 @@ from typing import Any, Callable, List, Mapping, Optional, Sequence, Tuple, Unio
 from porting.diagnostics import OptionError, join_names
 from porting.options.computation_order import POLICIES, is_computation_order
 
-__all__ = ["PortOptions", "is_count"]
+__all__ = ["PortOptions", "is_count", "read_recomputation"]
 
 _QUOTE = "'"
 _ORDER_NAMES = join_names((name for name in POLICIES if name != "custom_"), quote=_QUOTE)
@@ -49,6 +49,30 @@ def _are_stages(value: object) -> bool:
 
 def _are_names(value: object) -> bool:
     return isinstance(value, (list, tuple)) and all(map(_is_name, value)) and len(set(value)) == len(value)
+
+
+def read_recomputation(text: str) -> Optional[int]:
+    """Return the budget of a text as "200 MB" in bytes, and None for "sqrt"; ValueError for any other.
+
+    >>> read_recomputation("1.5 MB"), read_recomputation("sqrt")
+    (1500000, None)
+    """
+    if text == "sqrt":
+        return None
+    number, _space, unit = text.strip().partition(" ")
+    budget = float(number) if unit.strip() == "MB" else 0.0
+    if not 0 < budget < math.inf:
+        raise ValueError(text)
+    return int(1_000_000 * budget)
+
+
+def _is_recomputation(value: object) -> bool:
+    if not isinstance(value, str):
+        return _are_names(value)
+    try:
+        return value == "none" or read_recomputation(value) != 0
+    except ValueError:
+        return False
 
 
 def _is_share(value: object) -> bool:
@@ -112,20 +136,23 @@ class PortOptions:
 
     `stages` cuts the model into a pipeline: {"decoder": 1, "head": 0} begins a stage on IPU 1 where the module
     `decoder` is called, and another on IPU 0 where `head` is; what comes before the first is on IPU 0. The names are
-    those of `model.named_modules()`, in the order in which the model runs. A pipeline of N stages trains with an
-    accumulation of at least 2 N - 1. Inference is pipelined where `device_iterations` fill it, and else runs stage
+    those of `model.named_modules()`, in the order in which the model runs. "cell#2" is the second call of `cell` alone,
+    and stages that use the same weight are on the same IPU. A pipeline of N stages trains with an accumulation of at
+    least 2 N - 1. Inference is pipelined where `device_iterations` fill it, and else runs stage
     after stage. Losses and gradients are those without stages.
     `recompute` names modules whose output an IPU keeps for the backward pass, which computes what lies between again;
     with stages it also keeps what enters a stage, and nothing else. The device's compiler is told so, and no result
-    changes. `computation_order` does the same for the memory of the simulator's own machine. It chooses by itself what
-    to keep, and a device is not told.
+    changes. With "sqrt", or a budget for what waits on an IPU, as "200 MB", `to_ipu` chooses the names by a plan for
+    its `example`. `computation_order` does the same for the memory of the simulator's own machine. It chooses by itself
+    what to keep, and a device is not told.
 
     `pipeline` takes the stages of a plan, `PortOptions(pipeline=porting.plan(...))`; with "auto", `to_ipu` plans them
     for its `example`. `optimizer_state="off_chip"` keeps the optimizer's state in streaming memory, and
     `shard_optimizer_state` divides it among replicas (replicated tensor sharding). `available_memory` is the share of
     an IPU's memory that one product may take for itself, of each IPU or of all (PopTorch's default is 0.6).
-    `half_partials` sums products in half precision, and `serialize` computes the products of the Linear modules that
-    it names in so many parts, one after the other. They change where data lie on an IPU; the simulator's results stay.
+    `half_partials` sums products in half precision, and `serialize` computes the products of the Linear modules, and
+    the lookups of the Embedding modules, that it names in so many parts, one after the other. They change where data
+    lie on an IPU; the simulator's results stay.
 
     `allow` names errors that shall be none: "custom-autograd-function" (C005) says that the device may
     differentiate what the `forward` of a `torch.autograd.Function` does, because its `backward` is the same derivative.
@@ -191,9 +218,14 @@ class PortOptions:
         compare=False,
     )
     stages: Optional[Mapping[str, int]] = _make_option(
-        None, "None, or names of modules with their IPU: 0, 1, ... without a gap", _are_stages, hash=False
+        None,
+        "None, or names of modules, or of their calls, with their IPU: 0, 1, ... without a gap",
+        _are_stages,
+        hash=False,
     )
-    recompute: Sequence[str] = _make_option((), "a list of names of modules, each once", _are_names)
+    recompute: Union[str, Sequence[str]] = _make_option(
+        (), "a list of names of modules, each once, 'none', 'sqrt', or a budget as '200 MB'", _is_recomputation
+    )
     optimizer_state: str = _make_choice("on_chip", "off_chip")
     shard_optimizer_state: bool = _make_switch(default=False)
     available_memory: Optional[Union[float, Sequence[float]]] = _make_option(
@@ -201,7 +233,10 @@ class PortOptions:
     )
     half_partials: bool = _make_switch(default=False)
     serialize: Optional[Mapping[str, int]] = _make_option(
-        None, "None, or names of Linear modules with the number of parts, from 2 on", _are_parts, hash=False
+        None,
+        "None, or names of Linear and Embedding modules with the number of parts, from 2 on",
+        _are_parts,
+        hash=False,
     )
     allow: Sequence[str] = _make_option(
         (),
@@ -244,6 +279,8 @@ class PortOptions:
             object.__setattr__(self, "pipeline", None)
         for name in ("stages", "serialize"):
             object.__setattr__(self, name, dict(getattr(self, name) or {}) or None)
+        if self.recompute == "none":
+            object.__setattr__(self, "recompute", ())
         for name in ("available_memory", "recompute", "allow", "frozen", "without_remedies"):
             value = getattr(self, name)
             object.__setattr__(self, name, tuple(value) if isinstance(value, list) else value)

@@ -11,9 +11,12 @@ from porting import capture  # noqa: F401 - says so first where torch is too old
 from porting.support.late_names import read_late_names
 
 if TYPE_CHECKING:  # `as` makes a name public
+    from porting.adapters.stage_calls import number_stages as number_stages
+    from porting.planning.loader_rate import LoaderRate as LoaderRate
+    from porting.planning.loader_rate import measure_loader as measure_loader
     from porting.planning.memory_model import StageMemory as StageMemory
+    from porting.planning.plan_record import Plan as Plan
     from porting.planning.plan_text import format_change as format_change
-    from porting.planning.planner import Plan as Plan
     from porting.planning.planner import make_plan as make_plan
     from porting.planning.planner import memory_report as memory_report
     from porting.planning.planner import plan as plan
@@ -27,7 +30,6 @@ if TYPE_CHECKING:  # `as` makes a name public
     from porting.planning.split import Split as Split
     from porting.planning.split import split_step as split_step
     from porting.planning.step_walk import look_at_step as look_at_step
-    from porting.planning.step_walk import number_stages as number_stages
     from porting.planning.step_walk import walk_step as walk_step
     from porting.planning.throughput import Forecast as Forecast
 

@@ -8,14 +8,15 @@ from typing import List, Mapping, Optional, Sequence, Tuple, Union
 import torch
 
 from ..diagnostics import OptionError
-from ..machines import Chip, Machine
+from ..machines import Chip, Machine, read_machines
 from ..options import PortOptions
+from .memory_look import FITS
 from .memory_model import Layout, measure_ipus
 from .optimizer_bytes import count_accumulator_bytes, count_state_bytes
-from .split import Splitter
+from .split import Split, Splitter
 from .step_memory import StepMemory
 
-__all__ = ["cut_stages", "make_layout"]
+__all__ = ["cut_stages", "find_fitting", "find_limit", "find_smallest_machine", "make_layout"]
 
 _NUMBERS_OF_IPUS = (1, 2, 4, 8, 16, 32, 64)
 
@@ -44,16 +45,20 @@ def make_layout(
         program_bytes=chip.program_bytes,
         proportions=_list_shares(options.available_memory),
         serialized=_count_parts(step, options.serialize or {}),
+        outputs=options.output_mode,
+        outputs_every=options.output_every,
     )
 
 
 def _count_parts(step: StepMemory, serialize: Mapping[str, int]) -> Mapping[str, int]:
-    """Return the parts of each product by the parameters of its module, which may have another module's names."""
+    """Return the parts of a product or lookup by its module's parameters, which may have another module's names."""
     return {
         name: serialize[operation.module_path]
         for operation in step.operations
-        if operation.is_product and operation.module_path in serialize
+        if operation.module_path in serialize
         for name in operation.parameters
+        # the gradient of a tied weight is there as a whole for its product
+        if operation.is_product or step.num_uses[name] == 1
     }
 
 
@@ -66,28 +71,59 @@ def _list_shares(shares: Union[None, float, Sequence[float]]) -> Tuple[float, ..
 def cut_stages(
     step: StepMemory, layout: Layout, options: PortOptions, machine: Machine, ipus: Optional[int], limit: int
 ) -> Tuple[Layout, Mapping[str, int]]:
-    """Cut the step into stages, if options do not: on `ipus` IPUs, or on as few as it fits on, or on one."""
+    """Cut the step into stages, if options do not: on `ipus` IPUs, or on as few as it fits on.
+
+    It stays on one IPU where it fits on no number of them that the machine has.
+    """
     if options.stages or ipus == 1:
         return layout, dict(options.stages or {})
-    numbers = [ipus] if ipus is not None else [n for n in _NUMBERS_OF_IPUS if n <= machine.num_chips]
-    splitter = Splitter(step, layout)
-    for number in numbers:
-        if number == 1:
-            if max(memory.total_bytes for memory in measure_ipus(step, layout)) <= limit:
-                break
-            continue
-        if ipus is None and not splitter.may_fit(number, limit):
-            continue
-        split = splitter.split(number, limit)
-        if split is not None and (split.num_bytes <= limit or ipus is not None):
-            trains = step.mode == "training"
-            cut = replace(layout, begins=split.begins, ipus=split.ipus)
-            return (replace(cut, recomputes=True, accumulates=True) if trains else cut), split.stages
-        if split is None and ipus is not None:
-            raise OptionError.at_caller(
-                "P002",
-                message=f"the step cannot be cut into stages on {ipus} IPUs",
-                notes="a stage begins where a module is called that is called once, and keeps each weight on one IPU",
-                help="ask for fewer IPUs",
-            )
-    return layout, {}
+    if ipus is None:
+        return find_fitting(step, layout, options, limit, most=machine.num_chips) or (layout, {})
+    split = Splitter(step, layout, accumulation=options.accumulation).split(ipus, limit)
+    if split is None:
+        raise OptionError.at_caller(
+            "P002",
+            message=f"the step cannot be cut into stages on {ipus} IPUs",
+            notes="a stage begins with a call of a module, and each weight lies on one IPU",
+            help="ask for fewer IPUs",
+        )
+    return _lay_out(step, layout, split), split.stages
+
+
+def find_fitting(
+    step: StepMemory, layout: Layout, options: PortOptions, limit: int, *, most: int = _NUMBERS_OF_IPUS[-1]
+) -> Optional[Tuple[Layout, Mapping[str, int]]]:
+    """Return layout and stages on the fewest IPUs, up to `most`, of which none holds over `limit` bytes, or None."""
+    whole = replace(layout, begins=(0,), ipus=(0,))
+    if max(memory.total_bytes for memory in measure_ipus(step, whole)) <= limit:
+        return whole, {}
+    splitter = Splitter(step, whole, accumulation=options.accumulation)
+    for number in _NUMBERS_OF_IPUS[1:]:
+        if number <= most and splitter.may_fit(number, limit):
+            split = _split_at_most(splitter, number, limit)
+            if split is not None and split.num_bytes <= limit:
+                return _lay_out(step, whole, split), split.stages
+    return None
+
+
+def _split_at_most(splitter: Splitter, number: int, limit: int) -> Optional[Split]:
+    """Return the stages on so many IPUs, or on fewer where tied weights leave nothing for all: so many are reserved."""
+    splits = (splitter.split(count, limit) for count in range(number, number // 2, -1))
+    return next((split for split in splits if split is not None), None)
+
+
+def find_smallest_machine(layout: Layout, machine: Machine) -> Optional[Machine]:
+    """Return the known machine with the fewest chips of the kind of `machine` that has room for a replica, or None."""
+    known = (other for other in (machine, *read_machines().values()) if other.chip == machine.chip)
+    large = (other for other in known if other.num_chips >= layout.num_ipus)
+    return min(large, key=lambda other: other.num_chips, default=None)
+
+
+def find_limit(chip: Chip) -> int:
+    """Return the bytes that an IPU is planned to hold at most."""
+    return int(FITS * chip.memory_bytes)
+
+
+def _lay_out(step: StepMemory, layout: Layout, split: Split) -> Layout:
+    cut = replace(layout, begins=split.begins, ipus=split.ipus)
+    return replace(cut, recomputes=True, accumulates=True) if step.mode == "training" else cut

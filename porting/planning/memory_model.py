@@ -45,12 +45,17 @@ __all__ = [
     "balance_bytes",
     "balance_stage",
     "count_copies",
+    "count_product_rounds",
     "count_program_bytes",
+    "count_value_bytes",
     "join_stages",
+    "measure_fullest",
     "measure_ipus",
+    "measure_moment",
     "measure_resident",
     "measure_stage",
     "measure_stages",
+    "measure_waiting",
 ]
 
 _PROGRAM_BYTES = 55_000_000
@@ -86,7 +91,8 @@ class Layout:
     the micro-batch for each of the one that was looked at; `halves` says that floats take half of what they took then.
     `accumulator_bytes` and `state_bytes` are those of the gradient and of the optimizer's state for each weight.
     `proportions` are the available memory proportions of the IPUs, and `serialized` gives parameters whose products are
-    computed in so many parts. `program_bytes` is the program of a step without any layer, of the chip.
+    computed in so many parts. `program_bytes` is the program of a step without any layer, of the chip. `outputs` is the
+    output mode, by which "sum" adds outputs up on the chip, and of "every_n" they are those of `outputs_every`.
     """
 
     begins: Tuple[int, ...]
@@ -104,6 +110,8 @@ class Layout:
     program_bytes: int = _PROGRAM_BYTES
     proportions: Tuple[float, ...] = ()
     serialized: Mapping[str, int] = field(default_factory=dict, hash=False)
+    outputs: str = "default"
+    outputs_every: int = 1
 
     def iter_stages(self, num_operations: int) -> Iterator[Tuple[int, int, int]]:
         """Iterate over the stages: the IPU of each, its first operator, and the one after its last."""
@@ -158,6 +166,11 @@ def measure_ipus(step: StepMemory, layout: Layout) -> Tuple[StageMemory, ...]:
     return tuple(memories[ipu] for ipu in sorted(memories))
 
 
+def measure_fullest(step: StepMemory, layout: Layout) -> int:
+    """Return the bytes of the IPU that holds the most."""
+    return max(memory.total_bytes for memory in measure_ipus(step, layout))
+
+
 def measure_resident(step: StepMemory, layout: Layout) -> List[int]:
     """Return the bytes of weights, gradients and optimizer state that are first used before each operator, and all."""
     changes = [0] * (len(step.operations) + 1)
@@ -182,13 +195,15 @@ def measure_stage(step: StepMemory, layout: Layout, number: int, first: int, end
     buffers = [info for info in step.buffers if first <= step.first_uses.get(info.name, 0) < end]
     trained = [info for info in own if info.requires_grad and step.mode == "training"]
     num_trained = sum(math.prod(info.shape) for info in trained)
-    kept, recomputed = _measure_waiting(step, layout, number, first, end)
+    kept, recomputed = measure_waiting(step, layout, number, first, end)
     program = count_program_bytes(
         sum(operation.is_product for operation in step.operations[first:end]), layout.program_bytes
     )
     resident = 0 if layout.state_off_chip else num_trained * layout.state_bytes // layout.state_shards
     is_first, is_last = number == 0, number == len(layout.begins) - 1
-    inputs = step.input_bytes * is_first + step.output_bytes * is_last
+    # "sum" adds outputs up on the chip
+    outputs = step.output_bytes * (2 if layout.outputs == "sum" and step.mode == "training" else 1)
+    inputs = step.input_bytes * is_first + outputs * is_last
     return balance_stage(
         StageMemory(
             ipu=layout.ipus[number],
@@ -244,23 +259,23 @@ def _count_state_bytes(info: TensorInfo, layout: Layout) -> int:
 # -- what waits for the backward pass ----------------------------------------------------------------------------------
 
 
-def _measure_waiting(step: StepMemory, layout: Layout, number: int, first: int, end: int) -> Tuple[int, int]:
-    """Return the bytes that wait, and those that the backward pass computes again at one time."""
+def measure_waiting(step: StepMemory, layout: Layout, number: int, first: int, end: int) -> Tuple[int, int]:
+    """Return the bytes that wait in a stage, and those that its backward pass computes again at one time."""
     if step.mode != "training":
         return 0, 0
     if not layout.recomputes:
         return sum(
-            _count_bytes(step.values[number], layout) for number in step.collect_values("kept_at", first, end)
+            count_value_bytes(step.values[number], layout) for number in step.collect_values("kept_at", first, end)
         ), 0
     marks = [mark for mark in layout.marks if first <= mark < end - 1]
     resident = {value for value in step.collect_values("read_at", first, end) if step.values[value].made_at < first}
     resident.update(value for mark in marks for value in step.operations[mark].results)
     copies = count_copies(number, len(layout.begins))
-    waiting = sum(_count_bytes(step.values[value], layout) for value in resident)
+    waiting = sum(count_value_bytes(step.values[value], layout) for value in resident)
     cuts = [first, *(mark + 1 for mark in marks), end]
     again = max(
         sum(
-            _count_bytes(step.values[value], layout)
+            count_value_bytes(step.values[value], layout)
             for value in step.collect_values("kept_at", begin, finish) - resident
         )
         for begin, finish in zip(cuts, cuts[1:])
@@ -277,7 +292,8 @@ def count_copies(number: int, num_stages: int) -> int:
     return 2 * (num_stages - number) - 1
 
 
-def _count_bytes(value: Value, layout: Layout) -> int:
+def count_value_bytes(value: Value, layout: Layout) -> int:
+    """Return the bytes of a value as the layout has it: of its micro-batch, and in its precision."""
     factor = layout.scale if value.is_of_batch else 1.0
     return int(value.num_bytes * factor * (0.5 if layout.halves and value.is_float else 1.0))
 
@@ -289,9 +305,7 @@ def _measure_temporaries(
     step: StepMemory, layout: Layout, number: int, first: int, end: int, trained: Sequence[TensorInfo]
 ) -> int:
     operations = step.operations[first:end]
-    ipu = layout.ipus[number]
-    proportion = layout.proportions[ipu] if ipu < len(layout.proportions) else _PRODUCT_PROPORTION
-    bound = int(proportion * layout.capacity) if layout.capacity else None
+    bound = _bound_product(layout, layout.ipus[number])
     products = [_measure_product(operation, layout, bound) for operation in operations]
     if step.mode != "training":
         return _measure_most_alive(step, layout, first, end, products)
@@ -307,6 +321,32 @@ def _measure_temporaries(
     return max(results, max(products), update) + gradient
 
 
+def measure_moment(step: StepMemory, layout: Layout, position: int, ipu: int, *, is_backward: bool) -> int:
+    """Return the bytes that an operator needs for itself in one pass: its result, a product, and a gradient."""
+    operation = step.operations[position]
+    results = _scale_bytes(operation.result_bytes, operation, layout) // _count_parts(operation, layout)
+    product = _measure_product(operation, layout, _bound_product(layout, ipu))
+    if not is_backward:
+        return product if step.mode == "inference" else max(results, product)
+    own = (info for info in step.parameters if info.name in operation.parameters and info.requires_grad)
+    return max(2 * results, product) + max(
+        (_count_state_bytes(info, layout) // layout.serialized.get(info.name, 1) for info in own), default=0
+    )
+
+
+def count_product_rounds(operation: Operation, layout: Layout, ipu: int) -> float:
+    """Return in how many rounds a product is computed: its parts, or more where it may not take the memory it wants."""
+    if not operation.is_product:
+        return 1.0
+    parts, bound = _count_parts(operation, layout), _bound_product(layout, ipu)
+    return parts * max(1.0, _measure_product(operation, layout, None) / bound if bound else 1.0)
+
+
+def _bound_product(layout: Layout, ipu: int) -> Optional[int]:
+    proportion = layout.proportions[ipu] if ipu < len(layout.proportions) else _PRODUCT_PROPORTION
+    return int(proportion * layout.capacity) if layout.capacity else None
+
+
 def _measure_product(operation: Operation, layout: Layout, bound: Optional[int]) -> int:
     """Return the bytes that a product takes for itself: operands in its own layout, and partial sums in float32."""
     if not operation.is_product:
@@ -317,7 +357,9 @@ def _measure_product(operation: Operation, layout: Layout, bound: Optional[int])
 
 
 def _count_parts(operation: Operation, layout: Layout) -> int:
-    """Return in how many parts a product is computed, one after the other."""
+    """Return in how many parts a product is computed, one after the other; the result of a lookup is there at once."""
+    if not operation.is_product:
+        return 1
     return max((layout.serialized.get(name, 1) for name in operation.parameters), default=1)
 
 
@@ -332,7 +374,7 @@ def _measure_most_alive(step: StepMemory, layout: Layout, first: int, end: int, 
         last = max((value.made_at, *(at for at in value.read_at if at < end)))
         if value.made_at < 0 or value.made_at >= end or last < first:
             continue
-        num_bytes = _count_bytes(value, layout)
+        num_bytes = count_value_bytes(value, layout)
         changes[max(value.made_at, first) - first] += num_bytes
         changes[last + 1 - first] -= num_bytes
     return max(map(sum, zip(itertools.accumulate(changes), products)))

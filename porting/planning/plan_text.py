@@ -6,10 +6,10 @@ import dataclasses
 import textwrap
 from typing import TYPE_CHECKING, Iterator, List, Tuple
 
-from ..diagnostics import align_columns
+from ..diagnostics import align_columns, join_names
 
 if TYPE_CHECKING:
-    from .planner import Plan
+    from .plan_record import Plan
 
 __all__ = ["NAMES", "format_change", "format_mb", "format_plan"]
 
@@ -50,7 +50,9 @@ def format_plan(plan: Plan) -> str:
     rows.append(["together", *(_format_mebi(memory.total_bytes) for memory in plan.ipus)])
     rows.append(["+-", *(_format_mebi(memory.error_bytes) for memory in plan.ipus)])
     lines += align_columns([header, *rows], right=range(1, len(header)))
-    lines += [_format_verdict(plan), *_iter_stages(plan), *_iter_speed(plan)]
+    lines += [_format_verdict(plan), *_iter_places(plan)]
+    # what does not fit has no speed
+    lines += [_format_fitting(plan)] if plan.verdict == "does not fit" else _iter_speed(plan)
     if plan.least_ipus > len(plan.ipus) and not plan.fits:
         lines.append(f"weights, gradients and optimizer state alone fill {plan.least_ipus} IPUs")
     if plan.verdict != "fits" and plan.remedies:
@@ -84,7 +86,19 @@ def _format_verdict(plan: Plan) -> str:
     return "\n".join([*lines, *(f"  {reason}" for reason in plan.outside)])
 
 
-def _iter_stages(plan: Plan) -> Iterator[str]:
+def _format_fitting(plan: Plan) -> str:
+    """Say on which machine the step would fit as it is."""
+    if plan.fitting is None:
+        return f"with these options it fits on no machine of {plan.target.name}"
+    num_ipus, machine = plan.fitting.num_ipus, plan.smallest_machine
+    name = f"{machine.name} is the smallest machine" if machine else f"no machine of {plan.target.name} has as many"
+    return f"with these options it fits on {num_ipus} IPU{'s' * (num_ipus > 1)}: {name}"
+
+
+def _iter_places(plan: Plan) -> Iterator[str]:
+    if plan.options.recompute and plan.mode == "training":
+        listed = join_names(plan.options.recompute, quote='"')
+        yield from _wrap_lines(f"recompute=[{listed}]", "")
     if plan.stages:
         listed = ", ".join(f'"{name}": {ipu}' for name, ipu in plan.stages.items())
         yield from _wrap_lines(f"stages={{{listed}}}, accumulation={plan.options.accumulation}", "")
@@ -103,10 +117,10 @@ def _iter_speed(plan: Plan) -> Iterator[str]:
 
 
 def _list_remedies(plan: Plan) -> List[str]:
-    lines = ["what helps, in this order:      alone MiB  with those before      time"]
+    lines = ["what helps, in this order:      alone MiB  with those before  samples/s"]
     for remedy in plan.remedies:
         alone, together = _format_mebi(remedy.alone_bytes), _format_mebi(remedy.together_bytes)
-        lines.append(f"  {remedy.name:28} {alone:>10} {together:>14} {remedy.time:>16}")
+        lines.append(f"  {remedy.name:28} {alone:>10} {together:>14} {remedy.time:>13}")
         lines += _wrap_lines(remedy.change, "    ")
     changes = [
         f"{field.name}={getattr(plan.suggested, field.name)!r}"

@@ -5,11 +5,8 @@ Users call `porting.plan` and `porting.memory_report` before there is any hardwa
 
 from __future__ import annotations
 
-import functools
-import math
 import warnings
-from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Mapping, Optional, Sequence, Tuple
 
 import torch
 from torch import nn
@@ -17,232 +14,22 @@ from torch import nn
 from .. import simulator
 from ..adapters.loss_terms import Losses
 from ..api import PortedModel, to_ipu
-from ..diagnostics import BatchError, Finding, OptionError, PortingWarning
-from ..machines import DEFAULT, Chip, Machine, find_machine
+from ..diagnostics import BatchError, OptionError, PortingWarning
+from ..machines import DEFAULT, Machine, find_machine
 from ..model_copies import copy_without_values
 from ..module_attributes import materialise_lazy_modules
 from ..options import PortOptions
 from ..structure import Structure, make_call_arguments
 from ..torch_insides.trees import tree_leaves, tree_map
-from .evidence import iter_reasons_outside
-from .layouts import cut_stages, make_layout
-from .memory_look import FITS
-from .memory_model import Layout, StageMemory, measure_ipus, measure_resident
-from .plan_text import format_mb, format_plan
-from .remedies import Remedy, choose_remedies, list_remedies
+from .layouts import cut_stages, find_limit, make_layout
+from .memory_model import measure_ipus
+from .plan_record import Plan
+from .recomputation import drop_policy, resolve_recompute, sketch_recompute
+from .remedies import Remedy, list_remedies
 from .step_memory import StepMemory
 from .step_walk import look_at_step
-from .throughput import Forecast, Scale, forecast, list_scaling
 
 __all__ = ["Plan", "make_plan", "memory_report", "plan"]
-
-# of the memory of all tiles, what a program can fill
-_USABLE = 0.98
-# the model itself is off by so much, besides the errors of its terms
-_MODEL_ERROR = 0.05
-_SURE, _BARS = 0.9, 1.5
-# outside the evidence, shares of the memory that leave no doubt
-_CLEARLY_FITS, _CLEARLY_NOT = 0.5, 1.3
-_PAYS = 1.5
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What a step needs of each IPU of a replica, and what a machine makes of it; as a string it is a table.
-
-    `ipus` has the bytes by what they are for, `stages` the modules that begin a stage on an IPU, which
-    `PortOptions(pipeline=plan)` takes. `remedies` are what would help, in the order to try it, and `options` those that
-    were planned for. All else is computed when it is asked for, from the `step` and its `layout`.
-    """
-
-    machine: Machine
-    ipus: Tuple[StageMemory, ...]
-    stages: Mapping[str, int]
-    remedies: Tuple[Remedy, ...]
-    options: PortOptions
-    # what the rest follows from, when it is asked for: a warning asks for the memory alone
-    step: StepMemory = field(repr=False, compare=False)
-    layout: Layout = field(repr=False, compare=False)
-    loader_rate: Optional[float] = field(repr=False, compare=False)
-
-    not_counted = (
-        "what the compiler shares, rearranges or computes again by itself",
-        "streams that lie in the memory of the host",
-    )
-
-    @functools.cached_property
-    def suggested(self) -> PortOptions:
-        """The options with those remedies that are enough."""
-        return choose_remedies(self.step, self.layout, self.options, limit=_find_limit(self.target))
-
-    @functools.cached_property
-    def forecast(self) -> Forecast:
-        """The speed on the machine."""
-        return forecast(**self._pace)
-
-    @functools.cached_property
-    def scaling(self) -> Tuple[Scale, ...]:
-        """The speed on 1, 2, 4, ... replicas, also more than the machine has."""
-        return tuple(list_scaling(**self._pace))
-
-    @property
-    def _pace(self) -> Dict[str, Any]:
-        """What a speed follows from: the memory as it is planned, also where a report has corrected it."""
-        return {
-            "step": self.step,
-            "layout": self.layout,
-            "memories": measure_ipus(self.step, self.layout),
-            "machine": self.machine,
-            "accumulation": self.options.accumulation,
-            "loader_rate": self.loader_rate,
-        }
-
-    @property
-    def least_ipus(self) -> int:
-        """The IPUs that have room for the weights and what belongs to them."""
-        return math.ceil(measure_resident(self.step, self.layout)[-1] / self.target.memory_bytes) or 1
-
-    @functools.cached_property
-    def outside(self) -> Tuple[str, ...]:
-        """Why the published evidence does not cover the step; empty where it does."""
-        return tuple(iter_reasons_outside(self.step, self.layout, self.machine))
-
-    @property
-    def mode(self) -> str:
-        """Whether it is a step of "training" or of "inference"."""
-        return self.step.mode
-
-    @property
-    def micro_batch(self) -> int:
-        """The rows of one run of `forward`."""
-        return self.step.micro_batch
-
-    @property
-    def target(self) -> Chip:
-        """The chip of the machine."""
-        return self.machine.chip
-
-    @property
-    def fullest(self) -> StageMemory:
-        """The IPU that holds the most."""
-        return max(self.ipus, key=lambda memory: memory.total_bytes)
-
-    @property
-    def bytes_per_ipu(self) -> int:
-        """What the fullest IPU holds."""
-        return self.fullest.total_bytes
-
-    @property
-    def error_bytes(self) -> int:
-        """The standard error of what the fullest IPU holds."""
-        return int(math.hypot(self.fullest.error_bytes, _MODEL_ERROR * self.bytes_per_ipu))
-
-    @property
-    def low_bytes(self) -> int:
-        """The least that the fullest IPU is likely to need."""
-        return int(max(0, self.bytes_per_ipu - _BARS * self.error_bytes))
-
-    @property
-    def high_bytes(self) -> int:
-        """The most that the fullest IPU is likely to need."""
-        return int(self.bytes_per_ipu + _BARS * self.error_bytes)
-
-    @property
-    def share(self) -> float:
-        """What the fullest IPU holds of its memory: 1.0 is all of it."""
-        return self.bytes_per_ipu / self.target.memory_bytes
-
-    @property
-    def probability(self) -> float:
-        """How likely the step is to fit, from 0 to 1, if the error of its sum is normal."""
-        room = _USABLE * self.target.memory_bytes - self.bytes_per_ipu
-        return 0.5 * (1 + math.erf(room / self.error_bytes / math.sqrt(2)))
-
-    @property
-    def binding(self) -> str:
-        """The largest term of the fullest IPU, as in "kept_bytes"."""
-        parts = self.fullest.parts
-        return max(parts, key=lambda name: parts[name])
-
-    @property
-    def verdict(self) -> str:
-        """Say "fits" or "does not fit" where 9 of 10 such steps would, else "tight", or "outside the evidence"."""
-        if self.outside and _CLEARLY_FITS < self.share < _CLEARLY_NOT:
-            return "outside the evidence"
-        if self.probability >= _SURE:
-            return "fits"
-        return "tight" if self.probability > 1 - _SURE else "does not fit"
-
-    @property
-    def pays_up_to(self) -> int:
-        """The replicas up to which twice as many train at least 1.5 times as many samples."""
-        rates = [row.samples_per_second for row in self.scaling]
-        ends = (row for row, now, then in zip(self.scaling, rates, rates[1:]) if then < _PAYS * now)
-        return next(ends, self.scaling[-1]).replicas
-
-    @property
-    def fits(self) -> bool:
-        """Whether the verdict is that it fits, or may."""
-        return self.verdict in ("fits", "tight")
-
-    @property
-    def finding(self) -> Optional[Finding]:
-        """M001 with the remedies where it does not fit, else None."""
-        if self.verdict != "does not fit":
-            return None
-        needed, present = format_mb(self.bytes_per_ipu), format_mb(self.target.memory_bytes)
-        return Finding(
-            "M001",
-            message=f"IPU {self.fullest.ipu} would need {needed}, and has {present}",
-            notes=f"an estimate, {format_mb(self.low_bytes)} to {format_mb(self.high_bytes)}",
-            help=tuple(remedy.change for remedy in self.remedies),
-        )
-
-    def to_dict(self) -> Dict[str, Any]:
-        """Return the plan as plain values, fit for JSON."""
-        speed = self.forecast
-        return {
-            "machine": self.machine.name,
-            "target": self.target.name,
-            "memory_bytes": self.target.memory_bytes,
-            "mode": self.mode,
-            "micro_batch": self.micro_batch,
-            "accumulation": self.options.accumulation,
-            "verdict": self.verdict,
-            "probability": round(self.probability, 4),
-            "binding": self.binding,
-            "bytes_per_ipu": self.bytes_per_ipu,
-            "low_bytes": self.low_bytes,
-            "high_bytes": self.high_bytes,
-            "ipus": [
-                {
-                    "ipu": memory.ipu,
-                    "stages": list(memory.stages),
-                    "total_bytes": memory.total_bytes,
-                    "error_bytes": memory.error_bytes,
-                    **memory.parts,
-                }
-                for memory in self.ipus
-            ],
-            "stages": dict(self.stages),
-            "least_ipus": self.least_ipus,
-            "samples_per_second": speed.samples_per_second,
-            "samples_per_second_low": speed.low,
-            "samples_per_second_high": speed.high,
-            "replicas": speed.replicas,
-            "pipeline_efficiency": speed.efficiency,
-            "balance": speed.balance,
-            "speed_limit": speed.limit,
-            "seconds_per_step": dict(speed.seconds),
-            "scaling": [dict(row.__dict__) for row in self.scaling],
-            "pays_up_to": self.pays_up_to,
-            "remedies": [dict(remedy.__dict__, options=dict(remedy.options)) for remedy in self.remedies],
-            "outside": list(self.outside),
-            "not_counted": list(self.not_counted),
-        }
-
-    def __str__(self) -> str:
-        return format_plan(self)
 
 
 def plan(
@@ -278,13 +65,12 @@ def plan(
         raise OptionError.at_caller(
             "P002", message="`ipus` and `stages` both say how many IPUs a replica has", help="leave one of them out"
         )
+    plain = drop_policy(options).replace(memory="ignore")
     # a port converts its model where the precision asks for it
     model, loss, optimizer = copy_without_values(model, loss, optimizer)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PortingWarning)
-        ported = to_ipu(
-            model, loss, optimizer=optimizer, options=options.replace(memory="ignore"), device="sim", **settings
-        )
+        ported = to_ipu(model, loss, optimizer=optimizer, options=plain, device="sim", **settings)
     batch = _choose_largest(example)
     step, trained = _look_at(ported, batch, mode, takes_any=True)
     return make_plan(step, options, trained, found, ipus=ipus, loader_rate=loader_rate)
@@ -324,28 +110,23 @@ def make_plan(
     find_remedies: Callable[..., Sequence[Remedy]] = list_remedies,
 ) -> Plan:
     """Plan a step that was looked at; `ipus` is the number of IPUs of a replica where `options` have no stages."""
-    limit = _find_limit(machine.chip)
-    layout = make_layout(step, options, optimizer, machine.chip)
+    limit = find_limit(machine.chip)
+    layout = sketch_recompute(step, options, make_layout(step, options, optimizer, machine.chip))
     layout, stages = cut_stages(step, layout, options, machine, ipus, limit)
+    options, layout = resolve_recompute(step, options, layout)
     planned = options.replace(stages=stages or None)
     if step.mode == "training":
         planned = planned.replace(accumulation=max(planned.accumulation, planned.least_accumulation))
-    remedies = tuple(find_remedies(step, layout, planned, limit=limit))
     return Plan(
         machine=machine,
         ipus=measure_ipus(step, layout),
         stages=stages,
-        remedies=remedies,
+        remedies=tuple(find_remedies(step, layout, planned, machine, limit=limit, loader_rate=loader_rate)),
         options=planned,
         step=step,
         layout=layout,
         loader_rate=loader_rate,
     )
-
-
-def _find_limit(chip: Chip) -> int:
-    """Return the bytes that an IPU is planned to hold at most."""
-    return int(FITS * chip.memory_bytes)
 
 
 # -- the step ----------------------------------------------------------------------------------------------------------

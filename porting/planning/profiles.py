@@ -26,8 +26,8 @@ from ..diagnostics import OptionError, PortingError, align_columns, take_first_l
 from ..support.data_files import make_file_error, read_encoded_lines, require_file
 from ..support.plain_data import WrongDataError, read_json, read_plain
 from .memory_model import StageMemory, balance_bytes, balance_stage
+from .plan_record import Plan
 from .plan_text import format_mb
-from .planner import Plan
 
 __all__ = ["GROUPS", "Calibration", "MeasuredIpu", "Profile", "calibrate", "read_profile"]
 

@@ -6,6 +6,7 @@ The walk through a step makes it; the memory model, the split and the throughput
 from __future__ import annotations
 
 import bisect
+import collections
 import functools
 import math
 from dataclasses import dataclass
@@ -66,8 +67,9 @@ class Operation:
 class StepMemory:
     """A step as a planner sees it: operators in their order, values, parameters and buffers, and where it uses them.
 
-    `called` are the modules in the order of their first call, each with the name of its class, and `called_once` those
-    where a stage can begin. `operators` are the names of all operators.
+    `called` are the modules in the order of their first call, each with the name of its class. `calls` are the places
+    where a stage can begin: the first operator of each call, by the name that stages have for it. `operators` are the
+    names of all operators.
     """
 
     mode: str
@@ -80,7 +82,7 @@ class StepMemory:
     input_bytes: int
     output_bytes: int
     called: Mapping[str, str]
-    called_once: Tuple[str, ...]
+    calls: Mapping[str, int]
     operators: FrozenSet[str] = frozenset()
 
     @property
@@ -108,6 +110,11 @@ class StepMemory:
             for length in range(1, len(parts) + 1):
                 found.setdefault(".".join(parts[:length]), position)
         return found
+
+    @functools.cached_property
+    def num_uses(self) -> Mapping[str, int]:
+        """How many operators use each parameter: a tied one has several."""
+        return collections.Counter(name for operation in self.operations for name in operation.parameters)
 
     @functools.cached_property
     def _events(self) -> Dict[str, List[Tuple[int, int]]]:

@@ -6,14 +6,18 @@ the matrix of scores in memory, where kernels of a CPU compute it bit by bit.
 
 from __future__ import annotations
 
+import bisect
+from collections import Counter
 from contextlib import ExitStack
-from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
+from dataclasses import replace
+from typing import Any, Dict, Iterator, List, Mapping, Sequence, Set, Tuple
 
 import torch
 from torch import nn
 from torch.fx.node import map_arg
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from ..adapters.stage_calls import follow_stages, number_stages
 from ..capture import StepGraph, capture_step
 from ..capture.graph_flow import identify_memory
 from ..capture.subgraphs import Body
@@ -30,7 +34,7 @@ from ..torch_insides.modes import DisableTorchFunction
 from ..torch_insides.trees import tree_leaves, tree_map
 from .step_memory import PRODUCTS, Operation, StepMemory, Value, count_device_bytes
 
-__all__ = ["look_at_step", "number_stages", "walk_step"]
+__all__ = ["look_at_step", "walk_step"]
 
 
 def look_at_step(
@@ -53,19 +57,17 @@ def look_at_step(
     called = {name: classes[name] for name in dict.fromkeys(calls)}
     tensors = [item for item in tree_leaves((tuple(args), dict(kwargs))) if isinstance(item, torch.Tensor)]
     num_rows = next((tensor.shape[0] for tensor in tensors if tensor.dim()), 1)
-    once = tuple(name for name in called if calls.count(name) == 1)
-    return walk_step(graph, num_rows, called=called, called_once=once)
+    return replace(walk_step(graph, num_rows, list(_name_calls(calls))), called=called)
 
 
-def walk_step(
-    graph: StepGraph, micro_batch: int, *, called: Optional[Mapping[str, str]] = None, called_once: Tuple[str, ...] = ()
-) -> StepMemory:
+def walk_step(graph: StepGraph, micro_batch: int, calls: Sequence[str] = ()) -> StepMemory:
     """See what the captured step `graph` of `micro_batch` rows leaves in memory.
 
-    `called` and `called_once` name modules, as candidates for the beginnings of stages. Raises PortingError M002.
+    `calls` name the calls of modules in their order, as candidates for the beginnings of stages. Raises PortingError
+    M002.
     """
     try:
-        return _Walk(keep_values_for_backward(graph)).run(micro_batch, called or {}, called_once)
+        return _Walk(keep_values_for_backward(graph)).run(micro_batch, calls)
     except (RuntimeError, NotImplementedError, TypeError, ValueError) as error:
         raise PortingError.at_caller(
             "M002",
@@ -85,20 +87,23 @@ def _capture_with_notes(
     calls: List[str],
     mode: str,
 ) -> StepGraph:
-    """Capture the step, and note the stage of each operator and the modules that are called."""
-    place = {"pipeline_stage": 0}
-    modules = dict(model.named_modules(remove_duplicate=False))
+    """Capture the step, and note the stage of each operator, the modules that are called, and how many were by then."""
+    place = {"pipeline_stage": 0, "num_calls": 0}
     stages = options.stages or {}
+    numbers = dict(zip(stages, number_stages(stages.values())))
+
+    def note(name: str) -> None:
+        calls.append(name)
+        place["num_calls"] = len(calls)
+
     with ExitStack() as undone:
         for name, module in model.named_modules():
             if name:
-                hook = module.register_forward_pre_hook(lambda _module, _args, name=name: calls.append(name))
+                hook = module.register_forward_pre_hook(lambda _module, _args, name=name: note(name))
                 undone.callback(hook.remove)
-        for name, number in zip(stages, number_stages(stages.values())):
-            hook = modules[name].register_forward_pre_hook(
-                lambda _module, _args, number=number: place.update(pipeline_stage=number)
-            )
-            undone.callback(hook.remove)
+        undone.enter_context(
+            follow_stages(model, stages, lambda stage, _module, _args: place.update(pipeline_stage=numbers[stage]))
+        )
         undone.enter_context(keep_train_modes((*model.modules(), *forward.modules())))
         # in training, those in eval mode stay so
         if mode == "inference" or not forward.training:
@@ -114,18 +119,17 @@ def _capture_with_notes(
         )
 
 
-def number_stages(ipus: Iterable[Optional[int]]) -> Iterator[int]:
-    """Number stages as `PortOptions.stage_ipus` does, another one where the IPU changes; None is that of before.
+def _name_calls(calls: Sequence[str]) -> Iterator[str]:
+    """Name calls as stages do: by the module alone where it is called once, and else with the number of the call.
 
-    >>> list(number_stages([0, None, 1, 0]))
-    [0, 0, 1, 2]
+    >>> list(_name_calls(["cell", "head", "cell"]))
+    ['cell#1', 'head', 'cell#2']
     """
-    number, before = 0, 0
-    for ipu in ipus:
-        if ipu is not None:
-            number += ipu != before
-            before = ipu
-        yield number
+    totals = Counter(calls)
+    counts: Counter[str] = Counter()
+    for name in calls:
+        counts[name] += 1
+        yield name if totals[name] == 1 else f"{name}#{counts[name]}"
 
 
 # -- the walk ----------------------------------------------------------------------------------------------------------
@@ -148,8 +152,9 @@ class _Walk:
         self._counter = count_flops()
         self._counted = 0
         self._names: Set[str] = set()
+        self._num_calls: List[int] = []  # that had begun, at each operator
 
-    def run(self, micro_batch: int, called: Mapping[str, str], called_once: Tuple[str, ...]) -> StepMemory:
+    def run(self, micro_batch: int, calls: Sequence[str]) -> StepMemory:
         """Walk through the forward pass and return what was seen."""
         graph = self._graph
         # autograd calls the first for each tensor that it keeps
@@ -170,10 +175,19 @@ class _Walk:
             first_uses=dict(self._uses),
             input_bytes=sum(count_device_bytes(info.shape, info.dtype) for info in graph.inputs),
             output_bytes=sum(count_device_bytes(info.shape, info.dtype) for info in graph.outputs),
-            called=called,
-            called_once=called_once,
+            called={},
+            calls=dict(self._iter_calls(calls)),
             operators=frozenset(self._names),
         )
+
+    def _iter_calls(self, calls: Sequence[str]) -> Iterator[Tuple[str, int]]:
+        """Iterate over calls and their first operators, if these are the module's: in a loop's body it is the loop."""
+        for number, name in enumerate(calls):
+            # so many calls, and this one, had begun by then
+            position = bisect.bisect_right(self._num_calls, number)
+            path = "" if position == len(self._operations) else self._operations[position].module_path
+            if f"{path}.".startswith(f"{name.partition('#')[0]}."):
+                yield name, position
 
     def _place_entering(self) -> None:
         graph = self._graph
@@ -225,6 +239,8 @@ class _Walk:
             self._uses.setdefault(str(used.meta["state_name"]), self._position)
         operator = getattr(getattr(node.target, "overloadpacket", None), "__name__", "")
         self._names.add(operator)
+        # an operator that was put in knows of no call
+        self._num_calls.append(max((*self._num_calls[-1:], node.meta.get("num_calls", 0))))
         before, self._counted = self._counted, self._counter.get_total_flops()
         self._operations.append(
             Operation(

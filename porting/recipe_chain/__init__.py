@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # `as` makes a name public
     from porting.recipe_chain.checks import measured as measured
     from porting.recipe_chain.checks import reaches as reaches
     from porting.recipe_chain.checks import read_checks as read_checks
+    from porting.recipe_chain.checks import repeats as repeats
     from porting.recipe_chain.checks import run_check as run_check
     from porting.recipe_chain.checks import run_program as run_program
     from porting.recipe_chain.programs import Losses as Losses
@@ -29,6 +30,7 @@ if TYPE_CHECKING:  # `as` makes a name public
     from porting.recipe_chain.programs import measure_accuracy as measure_accuracy
     from porting.recipe_chain.programs import predicting as predicting
     from porting.recipe_chain.programs import read_command_line as read_command_line
+    from porting.recipe_chain.programs import seed_everything as seed_everything
     from porting.recipe_chain.recipe_files import Recipe as Recipe
     from porting.recipe_chain.recipe_files import RecipeStep as RecipeStep
     from porting.recipe_chain.recipe_files import find_recipe as find_recipe

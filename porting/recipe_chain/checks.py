@@ -36,6 +36,7 @@ __all__ = [
     "measured",
     "reaches",
     "read_checks",
+    "repeats",
     "report_failures_of",
     "run_check",
     "run_program",
@@ -97,6 +98,32 @@ def chain_of_equal_losses(first: int, last: int, *, num_steps: Optional[int] = N
     ["losses equal step 0's", "losses equal step 1's"]
     """
     return tuple(equal_losses(step, like=step - 1, num_steps=num_steps) for step in range(first, last + 1))
+
+
+def repeats(step: int, *, num_steps: Optional[int] = None, slow: bool = False) -> Check:
+    """Demand that a second training of `step` has the losses of the first, up to rounding.
+
+    What a model draws from a generator of its own, no seed of a step sets, and no step is comparable with another.
+
+    >>> repeats(0).text
+    'a second training has the same losses'
+    """
+
+    def look(steps: Steps) -> str:
+        once = steps.losses(step, num_steps)
+        again = steps.call(step, lambda module: list(module.train(len(once))))
+        try:
+            return demand_equal(once, again)
+        except CheckFailed as failure:
+            raise CheckFailed(f"{failure}; {_ON_OWN_GENERATORS}") from None
+
+    return Check(step, "a second training has the same losses", look, slow)
+
+
+_ON_OWN_GENERATORS = (
+    "the model or its data draw from what `seed_everything` cannot seed, as `numpy.random.default_rng()`, "
+    "`random.Random()` or the system's: give such a generator a seed where it is made"
+)
 
 
 def close_losses(
@@ -194,7 +221,7 @@ EXTRA_OF_MODULE = {
     "sklearn": "recipes",
     "h5py": "recipes",
     "matplotlib": "recipes",
-    "transformers": "hf",
+    "transformers": "transformers",
     "accelerate": "accelerate",
     "ignite": "ignite",
     "lightning": "lightning",

@@ -6,20 +6,27 @@ import argparse
 import importlib
 import json
 import os
-import shutil
 import sys
 import textwrap
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Sequence
 
 from porting.cli import EXIT_DONE, EXIT_FAILED, add_action, count, refuse_usage
+from porting.cli.completion import offer
 from porting.comparison import largest_difference
-from porting.diagnostics import ExecutableError, PortingError, say_number
-from porting.recipe_chain.recipe_files import Recipe, RecipeStep, copy_recipe, create_folder, find_recipe, read_recipes
+from porting.diagnostics import ExecutableError, PortingError, find_width, has_colours, paint, say_number, show
+from porting.recipe_chain.recipe_files import (
+    Recipe,
+    RecipeStep,
+    copy_recipe,
+    create_folder,
+    find_recipe,
+    read_recipes,
+    require_new,
+)
 
 __all__ = ["add_arguments", "run"]
 
-_RED, _GREEN, _CYAN, _PLAIN = "\033[31m", "\033[32m", "\033[36m", "\033[0m"
 _MIN_TEXT_WIDTH = 20
 _CLEARED_LINE = "\r\033[K"
 
@@ -66,7 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     pictures = add_action(actions, "pictures", "draw a recipe's pictures again, into a new folder")
     for action in (show, run_parser, copy, pictures):
-        action.add_argument("name", metavar="NAME")
+        offer(action.add_argument("name", metavar="NAME"), lambda: [recipe.name for recipe in read_recipes()])
     for action in (copy, pictures):
         action.add_argument("destination", metavar="DEST", type=Path)
 
@@ -121,11 +128,12 @@ def _show_recipes(*, as_json: bool) -> int:
         return EXIT_DONE
     for recipe in recipes:
         print(f"{recipe.name}\n  {recipe.summary}")
-        width = max(len(step.name) for step in recipe.steps)
+        longest = max(len(step.name) for step in recipe.steps)
         for step in recipe.steps:
-            name = f"  {step.number:<2} {step.name:<{width}}  "
-            if sys.stdout.isatty():
-                room = max(shutil.get_terminal_size().columns, len(name) + _MIN_TEXT_WIDTH)
+            name = f"  {step.number:<2} {step.name:<{longest}}  "
+            width = find_width(sys.stdout)
+            if width is not None:
+                room = max(width, len(name) + _MIN_TEXT_WIDTH)
                 print(textwrap.fill(step.summary, room, initial_indent=name, subsequent_indent=" " * len(name)))
             else:
                 print(name + step.summary)
@@ -152,11 +160,10 @@ def _show_part(recipe: Recipe, steps: Sequence[RecipeStep], arguments: argparse.
 def _show_diffs(recipe: Recipe, steps: Sequence[RecipeStep]) -> int:
     if list(steps) == [recipe.steps[0]]:
         return refuse_usage("recipe", f"no step comes before step {steps[0].number}")
-    is_coloured = sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
-    colours = {"+": _GREEN, "-": _RED, "@": _CYAN} if is_coloured else {}
+    colours = {"+": "green", "-": "red", "@": "cyan"} if has_colours(sys.stdout) else {}
     for step in steps:
         for line in recipe.diff_of(step):
-            print(f"{colours[line[0]]}{line}{_PLAIN}" if line[:1] in colours else line)
+            print(paint(line, colours[line[0]]) if line[:1] in colours else line)
     return EXIT_DONE
 
 
@@ -211,7 +218,7 @@ def _check_steps(recipe: Recipe, steps: Sequence[RecipeStep], *, as_json: bool) 
             _say_what_runs("")
             if not as_json:
                 word = "ok    " if outcome.is_met else "FAILED"
-                print(f"{word} step {check.step}: {check.text}: {outcome.found} ({outcome.seconds:.1f} s)", flush=True)
+                show(f"{word} step {check.step}: {check.text}: {outcome.found} ({outcome.seconds:.1f} s)")
             if outcome.trouble:
                 print(outcome.trouble.rstrip(), file=sys.stderr)
     num_failed = sum(not record["is_met"] for record in records)
@@ -236,6 +243,8 @@ def _say_what_runs(text: str) -> None:
 def _begin_recipe(destination: Path, target: Optional[str], batch_size: Optional[int]) -> int:
     if target is None and batch_size is not None:
         return refuse_usage("recipe", "`--batch` is for a model of yours, `--model PROGRAM:FUNCTION`")
+    # before a model of minutes is loaded
+    require_new(destination)
     user = None if target is None else _load_user_model(target, batch_size)
     _load_module("new_recipe").write_recipe(destination, user)
     print(f"the steps are in {destination}; `workload.py` in it is what is yours; try them:")

@@ -16,9 +16,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Iterator, List, Optional, Tuple
 
-from porting.diagnostics import PortingError, join_names
+from porting.diagnostics import PortingError, join_names, suggest_file, suggest_name
 
-__all__ = ["RECIPES_FOLDER", "Recipe", "RecipeStep", "copy_recipe", "create_folder", "find_recipe", "read_recipes"]
+__all__ = [
+    "RECIPES_FOLDER",
+    "Recipe",
+    "RecipeStep",
+    "copy_recipe",
+    "create_folder",
+    "find_recipe",
+    "read_recipes",
+    "require_new",
+]
 
 RECIPES_FOLDER = Path(__file__).parents[1] / "recipes"
 """Where the recipes of this package lie, each a folder of steps with a README."""
@@ -126,11 +135,11 @@ def find_recipe(name: str) -> Recipe:
         return recipes[name]
     if Path(name).is_dir():
         return _read_recipe(Path(name).resolve())
-    close = difflib.get_close_matches(name, recipes)
     raise PortingError.of(
         "R001",
         notes=f"asked for: `{name}`; there is: {', '.join(recipes)}",
-        help=f"did you mean `{close[0]}`?" if close else "`porting recipe list` says what each recipe shows",
+        help=suggest_name(name, recipes)
+        or suggest_file(name, otherwise="`porting recipe list` says what each recipe shows"),
     )
 
 
@@ -188,18 +197,23 @@ def copy_recipe(recipe: Recipe, destination: Path) -> List[Path]:
         return copied
 
 
-@contextmanager
-def create_folder(destination: Path) -> Iterator[Path]:
-    """Create a folder beside `destination`, which takes that name when the block ends without an error.
-
-    Raises PortingError R002 if that exists, or cannot be written.
-    """
+def require_new(destination: Path) -> None:
+    """Raise PortingError R002 for a destination that exists."""
     if os.path.lexists(destination):
         raise PortingError.of(
             "R002",
             notes=f"there is: {destination}",
             help="name a folder that does not exist yet, or move this one away",
         )
+
+
+@contextmanager
+def create_folder(destination: Path) -> Iterator[Path]:
+    """Create a folder beside `destination`, which takes that name when the block ends without an error.
+
+    Raises PortingError R002 if that exists, or cannot be written.
+    """
+    require_new(destination)
     parent = destination.absolute().parent
     with ExitStack() as undone:
         with _report_refused_writes(destination):

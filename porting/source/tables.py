@@ -12,7 +12,7 @@ def read_sections(name: str) -> Dict[str, List[str]]:
     """Read the lines of each section of a file, by what stands in the brackets above them.
 
     >>> read_sections("wordings.txt")["C010"]
-    ['a port prints nothing in `forward`', 'return the tensor and print it after the call']
+    ['a port needs a `forward` that prints nothing', 'return the tensor and print it after the call']
     """
     sections: Dict[str, List[str]] = {}
     for line in (Path(__file__).parent / name).read_text("utf-8").splitlines():

@@ -55,7 +55,9 @@ _KILL_SECONDS = 10.0
 # A string instead of `-m`: what the parent has added to its `sys.path` does not travel. The paths go to the end, so
 # that they hide nothing that the child finds by itself. Python's own exit, which takes a second where a compiler was
 # loaded, is not needed.
+# With a `__file__` it is no program that a user has typed in, where findings would have their places.
 _START = (
+    f"__file__ = {__file__!r}; "
     "import os, sys; sys.path.extend({paths!r}); from porting.support.bound_worker import main; "
     "status = main({folder!r}); sys.stdout.flush(); sys.stderr.flush(); os._exit(status)"
 )

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Collection, Dict, List, Mapping, Sequence, Set, Tuple
 
-__all__ = ["copy_project", "is_within", "link_project"]
+__all__ = ["copy_project", "find_project", "is_within", "link_project"]
 
 # A folder of more entries than this holds data, and so does what lies behind so many entries, or bytes, altogether.
 _MOST_IN_FOLDER, _MOST_ENTRIES, _MOST_COPIED = 2_000, 20_000, 256 << 20
@@ -75,6 +75,12 @@ def copy_project(
                 linked.append(name)
     _write_changed(roots[0], changed, into)
     return linked
+
+
+def find_project(folder: Path) -> Path:
+    """Find the folder of the Git project that a folder lies in; the folder itself where it lies in none."""
+    whole = Path(os.path.abspath(folder))
+    return next((one for one in (whole, *whole.parents) if (one / ".git").exists()), whole)
 
 
 def is_within(path: str, folder: Path) -> bool:

@@ -29,7 +29,7 @@ _CHANGED: Dict[str, Tuple[Sequence[int], bool]] = {
     "os.symlink": ((1,), False),
     "os.truncate": ((0,), True),
     "os.utime": ((0,), True),
-    "shutil.rmtree": ((0,), False),
+    "shutil.rmtree": ((0,), True),
     "sqlite3.connect": ((0,), True),
 }
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
@@ -42,7 +42,7 @@ class WriteGuard:
         """Begin to watch; no program can end it."""
         self._copy, self._roots = copy, roots
         self._own = threading.local()
-        sys.addaudithook(self._look)
+        sys.addaudithook(self._follow_event)
 
     def free(self, path: Any, *, follows: bool = True) -> None:
         """Make a path ready to be written: what leads out of the copy there is copied; PermissionError elsewhere."""
@@ -58,7 +58,7 @@ class WriteGuard:
         finally:
             self._own.is_busy = False
 
-    def _look(self, event: str, args: Tuple[Any, ...]) -> None:
+    def _follow_event(self, event: str, args: Tuple[Any, ...]) -> None:
         known = _CHANGED.get(event)
         if known is None or event == "open" and not (isinstance(args[2], int) and args[2] & _WRITES):
             return

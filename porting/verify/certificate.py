@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 from porting.diagnostics import Place, PortingError, align_columns, say_number
+from porting.support.late_pages import show_as_page
 from porting.support.plain_data import make_plain
 from porting.verify.certificate_file import find_contradiction, read_file, read_plain, write_file
 
@@ -254,6 +255,8 @@ class Certificate:
     def __str__(self) -> str:
         """Lay the certificate out for a terminal: the verdict, a row for each kind, the place of a fault, notes."""
         return "\n".join(_iter_lines(self))
+
+    _repr_html_ = show_as_page("porting.verify.certificate_page:write_certificate_page")
 
 
 _MAKE_AGAIN = "make it again with `porting verify PROGRAM:FUNCTION --out FILE`"

@@ -13,7 +13,7 @@ import os
 import re
 from typing import Any, Dict, Iterator, List, Mapping, NoReturn, Optional, Sequence, Tuple, Type, TypeVar, Union
 
-from porting.diagnostics import PortingError
+from porting.diagnostics import PortingError, suggest_file
 from porting.support import plain_data
 from porting.support.atomic_files import write_atomically
 from porting.support.plain_data import WrongDataError, read_json
@@ -56,7 +56,7 @@ def read_file(path: _Path, *, version: int) -> Any:
         content = read_json(text)
         checksum = _compute_checksum(content.get("certificate") if isinstance(content, dict) else None)
     except OSError as error:
-        _refuse_file(f"`{name}` cannot be read", error.strerror or str(error))
+        _refuse_file(f"`{name}` cannot be read", error.strerror or str(error), remedy=suggest_file(path))
     except WrongDataError as error:
         _refuse_file(f"`{name}` is damaged", str(error))
     except (ValueError, RecursionError) as error:
@@ -80,9 +80,9 @@ def _check_version(name: str, found: object, own: int) -> None:
     raise PortingError.of("V004", message=f"`{name}` is of another version", notes=note, help=remedy)
 
 
-def _refuse_file(fault: str, note: str) -> NoReturn:
-    remedy = "make it again with `porting verify PROGRAM:FUNCTION --out FILE`"
-    raise PortingError.of("V004", message=fault, notes=note, help=remedy) from None
+def _refuse_file(fault: str, note: str, *, remedy: str = "") -> NoReturn:
+    again = "make it again with `porting verify PROGRAM:FUNCTION --out FILE`"
+    raise PortingError.of("V004", message=fault, notes=note, help=remedy or again) from None
 
 
 def _compute_checksum(plain: object) -> str:

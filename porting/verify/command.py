@@ -17,8 +17,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple
 
-from porting.cli import EXIT_DONE, EXIT_FAILED, EXIT_USAGE, count, refuse_usage
-from porting.diagnostics import ExecutableError, PortingError, find_raising_frame, print_finding, take_first_line
+from porting.cli import EXIT_DONE, EXIT_FAILED, EXIT_NOT_RUN, count, refuse_usage
+from porting.cli.output_files import require_folders, write_output
+from porting.diagnostics import ExecutableError, PortingError, find_raising_frame, print_finding, show, take_first_line
 from porting.support.progress import show_progress
 
 if TYPE_CHECKING:  # loads torch
@@ -50,9 +51,6 @@ port of a copy, or a function of a copied model that makes one; `each_epoch`,
   $ porting verify train.py:make --bisect v1.0..HEAD
   $ porting verify train.py:make --out certificate.json --sign ~/.ssh/id_ed25519
   $ porting verify --show certificate.json --check-signature allowed_signers
-
-exit status: 0 the verdict is PASS, or as --require says, and a run or a file that
-it is compared with agrees; 1 it is not; 2 it could not be run
 """
 
 
@@ -101,7 +99,7 @@ def run(arguments: argparse.Namespace) -> int:
         return _verify_program(arguments) if arguments.bisect is None else _bisect_program(arguments)
     except PortingError as error:
         print_finding(error.finding, arguments.format)
-        return EXIT_USAGE
+        return EXIT_NOT_RUN
 
 
 def _iter_misuses(arguments: argparse.Namespace, *, is_given: bool) -> Iterator[Tuple[bool, str]]:
@@ -159,14 +157,16 @@ def _verify_program(arguments: argparse.Namespace) -> int:
     from porting.verify.recheck import compare_certificates
 
     earlier = None if arguments.recheck is None else Certificate.read(arguments.recheck)
-    _check_writable(arguments.out, arguments.html)
+    require_folders(arguments.out, arguments.html)
     _check_key(arguments.sign)
     certificate = _make_certificate(arguments, earlier)
     if arguments.out is not None:
         certificate.write(arguments.out)
         _sign_file(arguments.out, arguments.sign)
     if arguments.html is not None:
-        _write_page(arguments.html, certificate)
+        from porting.verify.certificate_page import write_certificate_page
+
+        write_output(arguments.html, write_certificate_page(certificate).encode("utf-8", "backslashreplace"))
     comparison = None if earlier is None else compare_certificates(earlier, certificate)
     _print_results(arguments.format, certificate=certificate, comparison=comparison)
     agrees = comparison is None or comparison.holds
@@ -346,30 +346,11 @@ def _choose_setting(asked: Optional[int], before: Any, default: int) -> int:
     return before if isinstance(before, int) and not isinstance(before, bool) and before >= 0 else default
 
 
-def _check_writable(*paths: Optional[Path]) -> None:
-    """Refuse files in folders that are not there before the work of a minute is lost."""
-    for path in filter(None, paths):
-        if not path.absolute().parent.is_dir():
-            message = f"`{path}` cannot be written: there is no folder `{path.parent}`"
-            raise ExecutableError.of("E029", message=message, help="make the folder, or name a file in another one")
-
-
 def _check_key(key: Optional[Path]) -> None:
     """Refuse a key that is not there before the work of a minute is lost."""
     if key is not None and not key.is_file():
         help = "name a private key, as `~/.ssh/id_ed25519`"
         raise PortingError.of("V008", message=f"there is no key `{key}` to sign with", help=help)
-
-
-def _write_page(path: Path, certificate: Certificate) -> None:
-    from porting.support.atomic_files import write_atomically
-    from porting.verify.certificate_page import write_certificate_page
-
-    page = write_certificate_page(certificate).encode("utf-8", "backslashreplace")
-    try:
-        write_atomically(path, page)
-    except OSError as error:
-        raise ExecutableError.of("E029", message=f"`{path}` cannot be written: {error.strerror}") from error
 
 
 def _print_results(
@@ -382,4 +363,4 @@ def _print_results(
         return
     texts: List[str] = [str(part) for part in (certificate, comparison) if part is not None]
     # a file that somebody sent may have words that act on the terminal
-    print("".join(letter if letter.isprintable() or letter == "\n" else "?" for letter in "\n\n".join(texts)))
+    show("".join(letter if letter.isprintable() or letter == "\n" else "?" for letter in "\n\n".join(texts)))

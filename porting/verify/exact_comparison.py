@@ -61,7 +61,7 @@ def _iter_differences(ours: ObservedTraining, theirs: ObservedTraining, num_step
     for step in range(1, 1 + min(made)):
         yield from _compare_numbers("loss", step, ours.record.losses[step], theirs.record.losses[step])
         yield from _compare_numbers("learning rate", step, ours.record.rates[step], theirs.record.rates[step])
-    for kind, step, pairs in _iter_digests(ours, theirs, num_steps):
+    for kind, step, pairs in _iter_digests(ours, theirs, min(made)):
         for name, (one, another) in pairs.items():
             if one != another:
                 yield Difference(step, kind, name, _say_difference(ours, kind, step, name, one, another))

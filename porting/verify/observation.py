@@ -14,7 +14,10 @@ from porting.diagnostics import Place
 from porting.verify.plain_runs import PLAIN, Perturbation
 from porting.verify.records import Record
 
-__all__ = ["Observation", "ObservedTraining", "ProjectRun", "Task"]
+__all__ = ["OUT_OF_TIME", "Observation", "ObservedTraining", "ProjectRun", "Task"]
+
+OUT_OF_TIME = "it was ended after"
+"""What the error of a program begins with whose time was over."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,11 @@ class Observation:
     error: str = ""
     place: Optional[Place] = None
     said: str = ""
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the time of the program was over, which is no fault of its."""
+        return self.error.startswith(OUT_OF_TIME)
 
     @property
     def num_steps(self) -> int:

@@ -12,8 +12,9 @@ import runpy
 import signal
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, List, NoReturn, Optional, Sequence, Tuple
+from typing import Any, List, Optional, Sequence, Tuple
 
 import torch
 
@@ -23,11 +24,11 @@ from porting.support.process import signal_with_parent
 from porting.support.project_copies import copy_project, is_within
 from porting.support.write_guard import WriteGuard
 from porting.torch_insides.exchanged import exchange
-from porting.verify.observation import Observation, ProjectRun, Task
+from porting.verify.observation import OUT_OF_TIME, Observation, ProjectRun, Task
 from porting.verify.observed_program import EnoughStepsError, ProgramObserver
 from porting.verify.working_folder import enter_folder
 
-__all__ = ["main", "run_script"]
+__all__ = ["enter_copy", "main", "name_original", "run_script"]
 
 # smaller files are copied: a program writes some of them
 _MOST_BYTES = 1 << 20
@@ -62,14 +63,16 @@ def _run_task(task: Task, folder: Path) -> None:
         stream.flush()
     os.dup2(log, 1)
     os.dup2(log, 2)
-    if task.project is None:
+    project = task.project
+    if project is None:
         enter_folder(folder)
         observed = _run_script(task)
     else:
-        observed = _run_script(_enter_copy(task, task.project, folder), limit_seconds=task.project.limit_seconds)
-        _name_originals(observed, folder, task.project.roots[0])
+        own = replace(task, script=enter_copy(task.script, project, folder))
+        observed = _run_script(own, limit_seconds=project.limit_seconds)
+        _name_originals(observed, folder, project.roots[0])
     folder.with_suffix(".found").write_bytes(pickle.dumps(observed))
-    if task.project is not None:
+    if project is not None:
         # threads that the script has left behind would keep the process alive
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
@@ -81,13 +84,13 @@ def _run_script(task: Task, limit_seconds: int = 0) -> Observation:
     observer.install()
     found = observer.observation
     if limit_seconds:
-        signal.signal(signal.SIGALRM, _end_script)
+        signal.signal(signal.SIGALRM, partial(_end_script, observer))
         signal.alarm(limit_seconds)
     try:
         with use_threads(task.perturbation.num_threads):
             found.error, found.place = run_script(task.script, task.arguments, seed=task.seed)
     except _OutOfTimeError:
-        found.error = f"it was ended after {limit_seconds} s"
+        found.error = f"{OUT_OF_TIME} {limit_seconds} s"
     if limit_seconds:
         signal.alarm(0)
     observer.keep_evaluation()
@@ -115,15 +118,20 @@ def run_script(script: str, arguments: Sequence[str], *, seed: int) -> Tuple[str
     return "", None
 
 
-def _end_script(_number: int, _frame: object) -> NoReturn:
-    raise _OutOfTimeError
+def _end_script(observer: ProgramObserver, _number: int, _frame: object) -> None:
+    if not observer.is_noting:
+        raise _OutOfTimeError
+    signal.alarm(1)
 
 
 # -- copies of projects ------------------------------------------------------------------------------------------------
 
 
-def _enter_copy(task: Task, project: ProjectRun, folder: Path) -> Task:
-    """Go to the working folder in a copy of the project, where all that is imported and written is the copy's."""
+def enter_copy(script: str, project: ProjectRun, folder: Path) -> str:
+    """Go to the working folder in a copy of the project, and name the script there.
+
+    All that is imported and written is the copy's.
+    """
     roots = [Path(root) for root in project.roots]
     copy_project(roots, folder, most_bytes=_MOST_BYTES, changed={})
     sys.path[:] = _name_copies(sys.path, roots, folder)
@@ -142,7 +150,7 @@ def _enter_copy(task: Task, project: ProjectRun, folder: Path) -> Task:
         return save_freely
 
     exchange(torch, "save", save)
-    return replace(task, script=str(folder / os.path.relpath(task.script, roots[0])))
+    return str(folder / os.path.relpath(script, roots[0]))
 
 
 def _name_copies(paths: List[str], roots: List[Path], folder: Path) -> List[str]:
@@ -158,10 +166,13 @@ def _name_originals(observed: Observation, folder: Path, root: str) -> None:
     """Let places be those of the project, whose copy is gone soon."""
 
     def name(place: Optional[Place]) -> Optional[Place]:
-        if place is None or not place.file.startswith(f"{folder}{os.sep}"):
-            return place
-        return replace(place, file=os.path.join(root, os.path.relpath(place.file, folder)))
+        return None if place is None else replace(place, file=name_original(place.file, folder, root))
 
     observed.place = name(observed.place)
     for training in observed.trainings:
         training.places = {phase: name(place) for phase, place in training.places.items()}
+
+
+def name_original(file: str, folder: Path, root: str) -> str:
+    """Name the file of a project that a file in its copy was made from; others keep their names."""
+    return os.path.join(root, os.path.relpath(file, folder)) if file.startswith(f"{folder}{os.sep}") else file

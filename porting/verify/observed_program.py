@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import re
 from contextlib import contextmanager, nullcontext
-from typing import Any, Dict, Iterator, List, Optional, Protocol, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Protocol, Sequence, Tuple
 
 import torch
 from torch import nn
@@ -65,6 +65,7 @@ class ProgramObserver:
     def __init__(self, task: Task) -> None:
         """Begin an observation of what `task` runs."""
         self.observation = Observation()
+        self.is_noting = False
         self._task = task
         self._trainings: Dict[int, Tuple[Any, ObservedTraining, nn.Module]] = {}
         self._modules: Dict[int, nn.Module] = {}
@@ -90,7 +91,7 @@ class ProgramObserver:
         if self._task.is_port:
             executor = importlib.import_module("poptorch").PoplarExecutor
             watch_calls(executor, "__call__", self._call_device)
-            watch_calls(executor, "compile", self._compile)
+            watch_calls(executor, "compile", self._compile_device)
             watch_calls(executor, "setOptimizer", self._hand_over)
 
     # -- what the program calls ----------------------------------------------------------------------------------------
@@ -99,6 +100,9 @@ class ProgramObserver:
         """Run a model, and note what it was given; of an evaluation what it returns."""
         if self._depth or next(module.parameters(), None) is None:
             return run(module, *args, **kwargs)
+        if hasattr(type(module), "_porting_model"):  # a port looks at its own step, which the program does not call
+            with self._deeper_calls(rounds=False):
+                return run(module, *args, **kwargs)
         if not torch.is_grad_enabled():
             return self._run_evaluation(run, module, *args, **kwargs)
         if id(module) not in self._modules:
@@ -154,7 +158,7 @@ class ProgramObserver:
             self._is_stepping = False
         # a step on the host of what a device trains finds no gradients, and does nothing
         if any(parameter.grad is not None for group in optimizer.param_groups for parameter in group["params"]):
-            self._note_step(optimizer)
+            self._note_whole(self._note_step, optimizer)
         return result
 
     def _call_device(self, run: Run, executor: _Executor, *args: object, **kwargs: object) -> Any:
@@ -175,7 +179,7 @@ class ProgramObserver:
         executor.copyWeightsToHostIfNeeded()
         if not any(training.rows for training in self.observation.trainings):
             self._outputs.append(_copy_tensors(returned))
-        self._note_call(executor, [*map(_number_rows, flatten_tensors((args, kwargs)))], returned)
+        self._note_whole(self._note_call, executor, [*map(_number_rows, flatten_tensors((args, kwargs)))], returned)
         return returned
 
     def _hand_over(self, run: Run, executor: _Executor, optimizer: torch.optim.Optimizer) -> Any:
@@ -192,13 +196,13 @@ class ProgramObserver:
         self._evaluated.append(_copy_tensors(returned))
         return returned
 
-    def _compile(self, run: Run, executor: _Executor, *args: object, **kwargs: object) -> Any:
+    def _compile_device(self, run: Run, executor: _Executor, *args: object, **kwargs: object) -> Any:
         """Compile, with gradients that are kept if they are asked for: of parameters that have one."""
         with self._deeper_calls(rounds=False):
             if not self._task.anchors_gradients or not executor._training or executor.isCompiled():
                 return run(executor, *args, **kwargs)
             anchored = executor.options.anchored_tensors
-            for names in _list_anchors([name for name, one in executor.model.named_parameters() if one.requires_grad]):
+            for names in _iter_anchors([name for name, one in executor.model.named_parameters() if one.requires_grad]):
                 anchored.update({_GRADIENT + name: [_GRADIENT + name, False, _ALL, 1] for name in names})
                 for _trial in range(_MOST_WITHOUT_GRADIENT):
                     try:
@@ -212,6 +216,12 @@ class ProgramObserver:
             return run(executor, *args, **kwargs)
 
     # -- notes ---------------------------------------------------------------------------------------------------------
+
+    def _note_whole(self, note: Callable[..., None], *args: object) -> None:
+        """Take notes of a step, which are whole or not at all: who ends the script waits for that."""
+        self.is_noting = True
+        note(*args)
+        self.is_noting = False
 
     def _note_step(self, optimizer: torch.optim.Optimizer) -> None:
         if id(optimizer) not in self._trainings:
@@ -343,7 +353,7 @@ class ProgramObserver:
                 self._stream = now
 
 
-def _list_anchors(names: List[str]) -> Iterator[List[str]]:
+def _iter_anchors(names: List[str]) -> Iterator[List[str]]:
     """List the names that the gradients of parameters may have: without what stands before the first dot, or all."""
     inner = [name.partition(".")[2] for name in names]
     if len({name.partition(".")[0] for name in names}) == 1 and all(inner):

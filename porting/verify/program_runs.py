@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, Callable, List, Mapping, NoReturn, Optional, S
 from porting.diagnostics import ExecutableError, PortingError, say_number
 from porting.run import is_simulated, simulated_environment, vendor_environment
 from porting.support.bound_process import describe_exit, make_environment
-from porting.verify.observation import Observation, ProjectRun, Task
+from porting.verify.observation import OUT_OF_TIME, Observation, ProjectRun, Task
 from porting.verify.plain_runs import Perturbation
 from porting.verify.working_folder import link_folder
 
@@ -133,7 +133,8 @@ def _read_found(folder: Path, number: int, status: int) -> Observation:
     file = folder / f"{number}.found"
     found = pickle.loads(file.read_bytes()) if file.exists() else Observation()
     if not file.exists():
-        found.error = describe_exit(status, said)
+        is_late = status == -signal.SIGALRM
+        found.error = f"{OUT_OF_TIME} its time, and did not listen" if is_late else describe_exit(status, said)
     found.said = said
     return found
 
@@ -151,7 +152,7 @@ def start_process(
 ) -> int:
     """Run a command to its end with all that it says in `log`, and return its status; interrupted, it ends at once.
 
-    After `limit_seconds` it is killed. Of a flood of words the first ones are dropped.
+    After `limit_seconds` it is killed, and the status is that of an alarm. Of a flood of words the first are dropped.
     """
     streams: Any = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
     process = subprocess.Popen(command, env=environment, start_new_session=True, **streams)
@@ -164,7 +165,7 @@ def start_process(
                 if path.stat().st_size > _MOST_LOGGED:
                     os.truncate(path, 0)
             if time.monotonic() > deadline:
-                process.kill()
+                return -signal.SIGALRM
     finally:
         # with its forks, which nobody waits for any more
         with suppress(ProcessLookupError):

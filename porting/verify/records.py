@@ -99,7 +99,7 @@ class Record:
         """Keep sketches of tensors."""
         self.sketches[kind, step] = sketch_all(tensors)
         if self.is_exact:
-            self.digests[kind, step] = {name: _digest(tensor) for name, tensor in tensors.items()}
+            self.digests[kind, step] = {name: _make_digest(tensor) for name, tensor in tensors.items()}
 
     def keep_state(
         self,
@@ -177,7 +177,7 @@ def sketch_all(tensors: Mapping[str, torch.Tensor]) -> Sketches:
     return {name: make_sketch(tensor) for name, tensor in tensors.items() if tensor.numel()}
 
 
-def _digest(tensor: torch.Tensor) -> str:
+def _make_digest(tensor: torch.Tensor) -> str:
     """Return what tells all bits of a tensor, its shape and its type."""
     flat = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
     form = f"{tensor.dtype} {list(tensor.shape)} "

@@ -15,6 +15,7 @@ from typing import Any, Tuple
 import torch
 
 from porting.observe.training_programs import Run, watch_calls
+from porting.support.project_copies import find_project
 
 __all__ = ["enter_folder", "link_folder"]
 
@@ -27,28 +28,40 @@ _WRITING = os.O_WRONLY | os.O_RDWR | os.O_APPEND | os.O_TRUNC
 def link_folder(folder: Path, working: Path) -> None:
     """Make a working folder in which a program finds what lies in `folder`, and leaves what it makes.
 
-    Hidden folders, and those with too many files, are links.
+    What lies beside it in its Git project is found beside it. Hidden folders, and those with too many files, are links.
     """
-    working.mkdir()
-    # temporary files may lie in the folder itself
-    around = {os.path.realpath(parent) for parent in working.parents}
-    waiting, num_links = deque([(os.path.abspath(folder), working)]), 0
+    source = Path(os.path.abspath(folder))
+    project = find_project(source)
+    inner = working.with_name(f"{working.name}-project") / source.relative_to(project)
+    inner.mkdir(parents=True)
+    working.symlink_to(inner)
+    levels = 1 + len(source.relative_to(project).parts)
+    waiting = deque([*zip((source, *source.parents), (inner, *inner.parents))][:levels])
+    # temporary files may lie in the project itself
+    fixed, around = {own for _place, own in waiting}, {os.path.realpath(parent) for parent in working.parents}
+    num_links = 0
     while waiting:
-        source, target = waiting.popleft()
-        entries = [*os.scandir(source)]
+        place, own = waiting.popleft()
+        entries = [*os.scandir(place)]
         num_links += len(entries)
-        if num_links > _MOST_LINKS and target != working:
-            target.rmdir()
-            target.symlink_to(source)
+        if num_links > _MOST_LINKS and own not in fixed:
+            own.rmdir()
+            own.symlink_to(place)
             continue
         for entry in entries:
-            own = target / entry.name
-            is_linked = entry.name.startswith(".") or os.path.realpath(entry.path) in around
-            if entry.is_dir(follow_symlinks=False) and not is_linked and os.access(entry.path, os.R_OK | os.X_OK):
-                own.mkdir()
-                waiting.append((entry.path, own))
+            link = own / entry.name
+            if link in fixed:
+                continue
+            if _is_copied(entry) and os.path.realpath(entry.path) not in around:
+                link.mkdir()
+                waiting.append((Path(entry.path), link))
             else:
-                own.symlink_to(entry.path)
+                link.symlink_to(entry.path)
+
+
+def _is_copied(entry: os.DirEntry[str]) -> bool:
+    is_folder = entry.is_dir(follow_symlinks=False) and not entry.name.startswith(".")
+    return is_folder and os.access(entry.path, os.R_OK | os.X_OK)
 
 
 def enter_folder(working: Path) -> None:
@@ -57,7 +70,8 @@ def enter_folder(working: Path) -> None:
     What Python and torch open is seen; a library that opens files in C writes through a link.
     """
     os.chdir(working)
-    root = os.path.realpath(working)
+    # with what lies beside it
+    root = os.path.realpath(working.parent)
 
     def own(path: str, *, is_kept: bool) -> None:
         path = os.path.abspath(path)

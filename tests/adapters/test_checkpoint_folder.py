@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import random
 
 import pytest
 from torch import nn
 
 from porting.adapters import PortingWarning, save_checkpoint
-from porting.adapters.checkpoint_folder import list_checkpoints, name_checkpoint, read_newest_checkpoint
+from porting.adapters.checkpoint_folder import (
+    link_checkpoint,
+    list_checkpoints,
+    name_checkpoint,
+    read_newest_checkpoint,
+)
 from porting.diagnostics import CheckpointError
 from tests.resumed_training import train
 
@@ -78,3 +84,19 @@ def test_what_a_killed_process_left_half_written_is_removed(tmp_path):
     train(tmp_path, stop_behind=3)
 
     assert not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.parametrize("has_links", [True, False], ids=["links", "no links"])
+def test_a_checkpoint_may_have_another_name_again_and_again(has_links, tmp_path, monkeypatch):
+    def refuse(*_names):
+        raise OSError("no links here")
+
+    if not has_links:
+        monkeypatch.setattr(os, "link", refuse)
+    for step in (1, 2, 2):
+        path = name_checkpoint(tmp_path, step)
+        path.write_text(str(step))
+        link_checkpoint(path, "last.pt")
+
+        assert (tmp_path / "last.pt").read_text() == str(step)
+        assert not list(tmp_path.glob(".*"))

@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, DistributedSampler, RandomSampler, Tens
 import porting.simulator as simulator
 from porting import FixedBatchDataset, PortingError, partition, sum_over_instances
 from porting.adapters import to_ipu_dataloader
+from porting.adapters.instances import average_over_instances
 
 sizes = st.tuples(st.integers(1, 40), st.integers(1, 7))
 
@@ -225,3 +226,16 @@ def test_real_processes_add_up(launcher, tmp_path):
 
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("[2.0, 10.0]") == 2
+
+
+def test_what_a_training_decides_by_is_the_same_for_all_instances(monkeypatch):
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "all_reduce", lambda total: total.add_(3.0))
+
+    assert average_over_instances(1.0) == 2.0
+
+
+def test_a_single_process_decides_by_its_own_value():
+    assert average_over_instances(0.1) == 0.1

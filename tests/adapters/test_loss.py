@@ -603,3 +603,23 @@ def test_a_view_for_another_backend_marks_the_loss_as_that_one_does(poptorch):
     assert torch.equal(view(X, Y)[1], wrapped(X, Y)[1])
     assert seen == ["none"]
     assert view.state_dict().keys() == wrapped.state_dict().keys()
+
+
+# -- the loss of an output alone ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"label_transform": lambda y: y.flip(0)}, {"reduction": "sum"}],
+    ids=["plain", "changed labels", "a sum"],
+)
+def test_the_loss_of_an_output_is_that_of_the_call(settings, net, wrap):
+    wrapped = wrap(net, nn.CrossEntropyLoss(reduction="none" if "reduction" in settings else "mean"), **settings)
+
+    output, loss = wrapped(X, Y)
+
+    assert torch.equal(wrapped.find_loss_of(output, Y), loss)
+
+
+def test_a_model_with_a_loss_of_its_own_has_none_of_an_output(wrap):
+    assert wrap(OwnLoss(lambda logits, loss: (logits, loss))).find_loss_of(X, Y) is None

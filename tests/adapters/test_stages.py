@@ -52,21 +52,38 @@ class Tied(nn.Module):
         return nn.functional.linear(self.middle(self.embedding(tokens)), self.embedding.weight)
 
 
+class Looped(nn.Module):
+    """Two cells that are called in turn, with the same weights each time."""
+
+    def __init__(self):
+        super().__init__()
+        self.enter = nn.Linear(4, 8)
+        self.first = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.2))
+        self.second = nn.Sequential(nn.Linear(8, 8), nn.Tanh())
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, x):
+        x = self.enter(x)
+        for _turn in range(2):
+            x = self.second(torch.relu(self.first(x)))
+        return {"logits": self.head(x)}["logits"]
+
+
 X = torch.linspace(-1, 1, 4 * 28).reshape(28, 4)
 Y = torch.arange(28) % 3
 
 
-def ported_tower(**options):
+def ported_tower(kind=Tower, **options):
     torch.manual_seed(0)
-    model = Tower()
+    model = kind()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     options = PortOptions(micro_batch=4, accumulation=7, seed=1, **options)
     return to_ipu(model, nn.CrossEntropyLoss(), optimizer=optimizer, options=options, device="sim")
 
 
-def trained(**options):
+def trained(kind=Tower, **options):
     """Train three steps; return losses, weights and the outputs of inference."""
-    ported = ported_tower(**options)
+    ported = ported_tower(kind, **options)
     losses = [ported(X, Y)[1].item() for _ in range(3)]
     return losses, {name: value.clone() for name, value in ported.state_dict().items()}, ported.inference()(X[:4])
 
@@ -97,6 +114,55 @@ def test_losses_weights_and_outputs_are_those_without(options):
     assert losses == plain_losses
     assert all(torch.equal(weights[name], value) for name, value in plain_weights.items())
     assert torch.equal(outputs, plain_outputs)
+
+
+TURNS = {"second#1": 1, "first#2": 0, "second#2": 1}
+
+
+@pytest.mark.parametrize("stages", [TURNS, {"second": 1, "first#2": 0, "second#2": 1}], ids=["numbered", "one plain"])
+def test_calls_of_one_module_begin_stages_each_with_the_same_losses(stages):
+    plain_losses, plain_weights, plain_outputs = trained(Looped)
+
+    losses, weights, outputs = trained(Looped, stages=stages)
+
+    assert losses == plain_losses
+    assert all(torch.equal(weights[name], value) for name, value in plain_weights.items())
+    assert torch.equal(outputs, plain_outputs)
+
+
+def test_each_call_is_on_the_ipu_of_its_stage():
+    ported = ported_tower(Looped, stages=TURNS)
+    ported.compile(X, Y)
+
+    placed = [
+        (op.module_path, op.node.meta["ipu"])
+        for op in ported.device_executor.device_session.compiled.graph.operators
+        if op.operator == "aten.linear.default"
+    ]
+
+    assert [ipu for _path, ipu in placed] == [0, 0, 1, 0, 1, 1]
+    assert [path for path, _ipu in placed][1:5] == ["first.0", "second.0"] * 2
+
+
+def test_a_call_that_leaves_its_weight_behind_is_refused():
+    assert codes_of(lambda: ported_tower(Looped, stages={"first#2": 1})(X, Y))[0] == "P010"
+
+
+def test_a_call_that_there_is_not_is_refused():
+    code, text = codes_of(lambda: ported_tower(Looped, stages={"first#1": 0, "second#3": 1})(X, Y))
+
+    assert code == "P009"
+    assert "`second#3`" in text
+
+
+def test_two_names_of_one_module_are_refused_with_its_calls():
+    layer = nn.Linear(4, 4)
+    options = PortOptions(stages={"0": 1, "2": 2})
+
+    code, text = codes_of(lambda: to_ipu(nn.Sequential(layer, nn.ReLU(), layer), options=options))
+
+    assert code == "P007"
+    assert "`2#1`, `2#2`" in text
 
 
 def test_operators_are_on_the_ipu_of_the_stage_that_began_last():
@@ -135,7 +201,7 @@ def test_blocks_of_the_users_own_stay(poptorch):
     poptorch.BeginBlock(model.head, "mine", ipu_id=1)
 
     with mark_stages(model, PortOptions(stages={"layers.1": 1}), backend=poptorch):
-        assert len(model.layers[1]._forward_pre_hooks) == 2
+        assert len(model.layers[1]._forward_pre_hooks) == 1
 
     assert len(model.layers[1]._forward_pre_hooks) == 0
     assert len(model.head._forward_pre_hooks) == 1
@@ -288,6 +354,43 @@ def test_a_product_in_parts_trains_as_the_whole_one():
 
     assert parts == pytest.approx(whole, rel=1e-5)
     assert left_behind is None
+
+
+@pytest.mark.parametrize("padding", [None, 5])
+def test_a_lookup_in_parts_gives_the_rows_and_gradients_of_the_whole_one(padding):
+    class Words(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.words = nn.Embedding(12, 4, padding_idx=padding)
+
+        def forward(self, tokens):
+            return self.words(tokens).sum(1)
+
+    tokens = torch.tensor([[0, 5, 11], [5, 4, 5], [7, 8, 1], [3, 3, 3]])
+
+    def train(**options):
+        torch.manual_seed(0)
+        model = Words()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        ported = to_ipu(
+            model, nn.CrossEntropyLoss(), optimizer=optimizer, options=PortOptions(micro_batch=4, **options)
+        )
+        losses = [ported(tokens, torch.tensor([0, 1, 2, 3]))[1].item() for _step in range(2)]
+        return losses, ported.state_dict()["words.weight"].clone(), vars(model.words).get("forward")
+
+    losses, weight, _none = train()
+    in_parts, weight_in_parts, left_behind = train(serialize={"words": 3})
+
+    assert in_parts == losses
+    assert torch.equal(weight_in_parts, weight)
+    assert left_behind is None
+
+
+def test_a_lookup_that_needs_all_rows_is_not_computed_in_parts():
+    model = nn.Sequential(nn.Embedding(8, 4, max_norm=1.0))
+
+    with pytest.raises(OptionError, match="needs all rows at once"):
+        to_ipu(model, options=PortOptions(serialize={"0": 2}), device="sim")
 
 
 @pytest.mark.parametrize(

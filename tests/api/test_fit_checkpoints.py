@@ -225,3 +225,69 @@ def test_the_file_is_plain_enough_for_torch_alone(tmp_path):
 
     assert content["step"] == 3
     assert set(load_checkpoint(list_checkpoints(tmp_path)[-1]).model) == set(content["model"])
+
+
+# -- the best and the last ---------------------------------------------------------------------------------------------
+
+
+def test_last_is_the_newest_checkpoint(tmp_path):
+    train(tmp_path, stop_behind=4)
+
+    assert load_checkpoint(tmp_path / "last.pt").step == 3
+
+
+def test_a_training_goes_on_from_last_where_it_is_all_that_was_kept(tmp_path):
+    undisturbed = train(tmp_path / "whole")
+    train(tmp_path / "broken", stop_behind=4)
+    for path in list_checkpoints(tmp_path / "broken"):
+        path.unlink()
+
+    assert train(tmp_path / "broken") == undisturbed[3:]
+
+
+def train_with(losses, folder, *, num_epochs=None):
+    """Train epochs whose validation has these losses."""
+    model = nn.Linear(4, 3)
+    seen = iter(losses)
+    return fit(
+        to_ipu(model, nn.CrossEntropyLoss(), device="sim"),
+        [(torch.ones(3, 4), torch.tensor([0, 1, 2]))],
+        num_epochs or len(losses),
+        progress=False,
+        checkpoint=folder,
+        validation=[(torch.ones(3, 4), torch.tensor([0, 1, 2]))],
+        metrics={"asked": lambda _output, _labels: next(seen)},
+        monitor="val_asked",
+        keep=2,
+    )
+
+
+def test_best_is_that_of_the_best_epoch_although_only_the_newest_stay(tmp_path):
+    train_with([3.0, 1.0, 2.0, 2.0, 2.0], tmp_path)
+
+    assert [path.name for path in list_checkpoints(tmp_path)] == ["step-00000004.pt", "step-00000005.pt"]
+    assert load_checkpoint(tmp_path / "best.pt").step == 2
+
+
+def test_a_resumed_training_knows_the_best_epoch(tmp_path):
+    train_with([3.0, 1.0], tmp_path)
+
+    train_with([2.0, 2.0], tmp_path, num_epochs=4)
+
+    assert load_checkpoint(tmp_path / "best.pt").step == 2
+
+
+def test_a_program_that_ended_before_it_named_the_best_does_it_when_it_goes_on(tmp_path):
+    train_with([3.0, 1.0], tmp_path)
+    for name in ("best.pt", "last.pt"):
+        (tmp_path / name).unlink()
+
+    train_with([], tmp_path, num_epochs=2)
+
+    assert [load_checkpoint(tmp_path / name).step for name in ("best.pt", "last.pt")] == [2, 2]
+
+
+def test_an_epoch_without_a_number_is_never_the_best(tmp_path):
+    train_with([float("nan")], tmp_path)
+
+    assert not (tmp_path / "best.pt").exists()

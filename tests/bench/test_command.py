@@ -130,8 +130,8 @@ def test_an_earlier_run_is_compared_with(program, earlier, replayed, capsys):
 
 @pytest.mark.usefixtures("programs_have_compiler")
 @pytest.mark.slow
-def test_a_case_that_fails_is_told_and_is_exit_status_1(program, capsys):
-    assert main(["bench", f"{program}:broken", *QUICK]) == 1
+def test_a_case_that_fails_is_told_and_is_exit_status_2(program, capsys):
+    assert main(["bench", f"{program}:broken", *QUICK]) == 2
 
     assert "ValueError: no data here" in capsys.readouterr().out
 
@@ -149,7 +149,7 @@ def test_a_failed_case_does_not_stop_the_others(program, replayed, tmp_path, mon
         ["bench", f"{program}:make", "--matrix", "batch=2,4", *QUICK, "--json", str(tmp_path / "results.json")]
     )
 
-    assert status == 1
+    assert status == 2
     assert [case["status"] for case in read_results(tmp_path / "results.json")["cells"]] == ["failed", "done"]
 
 
@@ -332,7 +332,7 @@ def test_the_command_line_goes_before_the_file(program, tmp_path, measured):
 def test_findings_of_a_file_are_told_all_at_once_and_nothing_runs(tmp_path, measured, capsys):
     (tmp_path / "b.json").write_text('{"benchmarks": {"cnn": {"repeat": 3, "matrx": {}}}}')
 
-    assert main(["bench", str(tmp_path / "b.json")]) == 1
+    assert main(["bench", str(tmp_path / "b.json")]) == 2
 
     assert capsys.readouterr().err.count("error[T001]") == 2
     assert measured == []
@@ -343,7 +343,7 @@ def test_findings_of_a_file_are_told_all_at_once_and_nothing_runs(tmp_path, meas
     [("mushroom", "did you mean `mushrooms`?"), ("train_bench.py", "`train_bench.py:NAME`"), ("b.yml", "no file")],
 )
 def test_an_unknown_target_is_answered_with_what_was_meant(program, measured, capsys, target, advice):
-    assert main(["bench", target]) == 1
+    assert main(["bench", target]) == 2
 
     error = capsys.readouterr().err
     assert "error[T002]" in error
@@ -353,7 +353,7 @@ def test_an_unknown_target_is_answered_with_what_was_meant(program, measured, ca
 def test_an_unreadable_earlier_run_is_refused_before_anything_runs(program, tmp_path, measured, capsys):
     (tmp_path / "earlier.json").write_text("{}")
 
-    assert main(["bench", f"{program}:make", "--compare", str(tmp_path / "earlier.json")]) == 1
+    assert main(["bench", f"{program}:make", "--compare", str(tmp_path / "earlier.json")]) == 2
 
     assert "error[T005]" in capsys.readouterr().err
     assert measured == []
@@ -412,7 +412,7 @@ def test_a_missing_library_is_said_before_anything_runs(measured, monkeypatch, c
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
     monkeypatch.setitem(sys.modules, "torchvision", None)
 
-    assert main(["bench", "--suite", "public", "--only", "public_resnet50"]) == 1
+    assert main(["bench", "--suite", "public", "--only", "public_resnet50"]) == 2
 
     assert "error[X001]" in capsys.readouterr().err
     assert measured == []
@@ -484,3 +484,24 @@ def test_help_starts_without_torch():
     output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
 
     assert output.strip() == "False"
+
+
+def test_results_are_told_as_data(measured, capsys):
+    assert main(["bench", "cnn", "--quick", "--format", "json"]) == 2
+
+    assert {case["reason"] for case in json.loads(capsys.readouterr().out)["cells"]} == {"not measured here"}
+
+
+def test_workloads_are_listed_as_data(capsys):
+    assert main(["bench", "--list", "--format", "json"]) == 0
+
+    assert "mushrooms" in {workload["name"] for workload in json.loads(capsys.readouterr().out)}
+
+
+def test_an_engine_of_a_file_that_there_is_not_is_refused_before_anything_runs(tmp_path, measured, capsys):
+    (tmp_path / "b.json").write_text('{"benchmarks": {"cnn": {"matrix": {"engine": ["auto", "replai"]}}}}')
+
+    assert main(["bench", str(tmp_path / "b.json")]) == 2
+
+    assert "did you mean `replay`?" in capsys.readouterr().err
+    assert measured == []

@@ -87,7 +87,7 @@ def test_a_loader_of_the_users_is_traced(program: str, tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_written_is_a_finding(program: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["trace", f"{program}:make", "-o", f"{program}/trace.json"]) == 1
+    assert main(["trace", f"{program}:make", "-o", f"{program}/trace.json"]) == 2
 
     assert "E029" in capsys.readouterr().err
 

@@ -144,3 +144,41 @@ def test_programs_that_could_not_be_looked_at_are_told_and_never_clean(program):
     assert report.summary.startswith("nothing was found in what could be read")
     assert report.summary.endswith("; 1 could not be looked at")
     assert report.to_dict()["failures"] == [failure.to_dict()]
+
+
+# -- the short list ----------------------------------------------------------------------------------------------------
+
+
+def find_many(number: int) -> list:
+    """Make findings of two codes, the milder one first."""
+    return [Finding("B006" if line % 2 else "L002", place=Place("train.py", line)) for line in range(1, number + 1)]
+
+
+def test_a_long_report_of_a_port_ends_with_the_short_list():
+    lines = str(Report(find_many(6), program="train.py")).splitlines()
+
+    assert lines[-5:-1] == [
+        "3 errors and 3 warnings, in short:",
+        "    3 L002 loss-not-scalar at train.py:2, 4, 6",
+        "    3 B006 samples-dropped at train.py:1, 3, 5",
+        "",
+    ]
+
+
+def test_a_report_of_few_findings_has_no_short_list():
+    assert "in short" not in str(Report(find_many(5), program="train.py"))
+
+
+@pytest.mark.parametrize(("number", "is_first"), [(20, False), (21, True)])
+def test_of_many_findings_the_short_list_is_told_first_as_well(number, is_first):
+    text = str(Report(find_many(number), program="train.py"))
+
+    assert text.splitlines()[0].endswith("in short:") is is_first
+    assert text.count("in short:") == 1 + is_first
+
+
+def test_the_needs_of_a_plain_program_are_its_short_list_at_the_end():
+    text = str(Report(find_many(21), program="train.py", is_ported=False))
+
+    assert text.index("in short:") < text.index("error[L002]") < text.index("what a port of train.py needs")
+    assert text.count("in short:") == 1

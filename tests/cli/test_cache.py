@@ -81,6 +81,7 @@ def test_predictions_stand_beside_measurements(store, tmp_path, capsys):
 
 def test_without_predictions_there_is_no_table(store, capsys):
     assert printed(capsys, "tunings") == f"no predictions in {store.folder}\n"
+    assert json.loads(printed(capsys, "tunings", "--format", "json")) == []
 
 
 def test_an_empty_list_says_where_it_looked(tmp_path, capsys):
@@ -146,6 +147,14 @@ def test_two_executables_are_compared(store, capsys):
     assert text == f"from {ONE.digest[:8]} to {TWO.digest[:8]}:\n  threads 1 -> 2\n"
 
 
+def test_reasons_are_told_as_data(store, capsys):
+    why = json.loads(printed(capsys, "why", TWO.digest, "--format", "json"))
+    compared = json.loads(printed(capsys, "why", ONE.digest, TWO.digest, "--format", "json"))
+
+    assert why == {"key": TWO.digest, "problem": "", "because": ["threads 1 -> 2", "batch 8 -> 16"], "failures": {}}
+    assert compared == {"from": ONE.digest, "to": TWO.digest, "changes": ["threads 1 -> 2"]}
+
+
 def test_failures_are_told(store, capsys):
     store.failures.note(ONE, "inductor", "the compiler crashed")
 
@@ -154,13 +163,13 @@ def test_failures_are_told(store, capsys):
 
 @pytest.mark.parametrize("words", [["why", "zzzz"], ["why", ""], ["clear", "zzzz"], ["export", "x.zip", "zzzz"]])
 def test_a_key_that_there_is_not_is_a_finding(words, store, capsys):
-    assert main(["cache", *words]) == 1
+    assert main(["cache", *words]) == 2
 
     assert "error[E010]: there is no executable" in capsys.readouterr().err
 
 
 def test_without_executables_there_is_no_last_one(tmp_path, capsys):
-    assert main(["cache", "why", "--dir", str(tmp_path)]) == 1
+    assert main(["cache", "why", "--dir", str(tmp_path)]) == 2
     assert "error[E010]: there are no executables" in capsys.readouterr().err
 
 
@@ -234,12 +243,12 @@ def test_executables_go_through_a_file_to_another_folder(store, tmp_path, capsys
 def test_a_file_that_is_something_else_is_a_finding(store, tmp_path, capsys):
     (tmp_path / "x.zip").write_text("no zip")
 
-    assert main(["cache", "import", str(tmp_path / "x.zip")]) == 1
+    assert main(["cache", "import", str(tmp_path / "x.zip")]) == 2
     assert "error[E005]" in capsys.readouterr().err
 
 
 def test_a_file_that_is_not_there_is_named(store, tmp_path, capsys):
-    assert main(["cache", "import", str(tmp_path / "none.zip")]) == 1
+    assert main(["cache", "import", str(tmp_path / "none.zip")]) == 2
     assert f"porting cache: `{tmp_path / 'none.zip'}`: No such file or directory" in capsys.readouterr().err
 
 

@@ -48,10 +48,10 @@ def test_a_compilation_that_fails_ends_with_a_status(exported_step, capsys, inte
     ],
 )
 def test_what_does_not_fit_the_exported_step_is_refused(exported_step, capsys, options, code):
-    assert main(["compile", exported_step, "--cache", "cache", *options]) == 1
+    assert main(["compile", exported_step, "--cache", "cache", *options]) == 2
     assert f"error[{code}]" in capsys.readouterr().err
 
 
 def test_a_missing_step_is_a_finding(capsys):
-    assert main(["compile", "missing.step"]) == 1
+    assert main(["compile", "missing.step"]) == 2
     assert "error[E023]" in capsys.readouterr().err

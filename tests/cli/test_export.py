@@ -20,13 +20,13 @@ def test_an_export_says_what_it_is(target_folder, capsys):
 
 
 def test_a_file_that_cannot_be_written_is_a_finding(capsys):
-    assert main(["export", "exported_of_test.py:make", "-o", "nowhere/model.step"]) == 1
+    assert main(["export", "exported_of_test.py:make", "-o", "nowhere/model.step"]) == 2
     assert "error[E029]" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("verb", [["export", "-o", "a.step"], ["trace"], ["compile"]])
 def test_a_computation_order_that_there_is_not_is_refused(verb, capsys):
-    assert main([*verb, "exported_of_test.py:make", "--computation-order", "foo"]) == 1
+    assert main([*verb, "exported_of_test.py:make", "--computation-order", "foo"]) == 2
     assert "error[P002]: `computation_order` is 'foo'" in capsys.readouterr().err
 
 

@@ -83,7 +83,7 @@ def test_a_verb_that_was_mistyped_is_told(capsys):
     with pytest.raises(SystemExit, match="2"):
         main(["--format", "json", "recip", "list"])
 
-    assert "there is no verb recip: did you mean recipe?" in capsys.readouterr().err
+    assert "there is no verb recip: did you mean `recipe`?" in capsys.readouterr().err
 
 
 def test_the_status_of_a_verb_is_the_status_of_the_command(verb):
@@ -92,10 +92,10 @@ def test_the_status_of_a_verb_is_the_status_of_the_command(verb):
     assert main(["try"]) == 7
 
 
-def test_a_finding_that_stops_a_verb_is_shown_and_ends_with_one(verb, capsys):
+def test_a_finding_that_stops_a_verb_is_shown_and_ends_with_two(verb, capsys):
     verb(fail)
 
-    assert main(["try"]) == 1
+    assert main(["try"]) == 2
     assert capsys.readouterr() == ("", render(Finding("D001", notes="poptorch is not installed")) + "\n")
 
 

@@ -16,6 +16,12 @@ def make(batch_size=4, width=64):
     batch = torch.zeros(batch_size, 16), torch.zeros(batch_size, dtype=torch.int64)
     return model, torch.nn.CrossEntropyLoss(), batch, torch.optim.Adam(model.parameters())
 
+def make_with_loader():
+    model, loss, batch, optimizer = make()
+    rows = torch.utils.data.TensorDataset(torch.zeros(64, 16), torch.zeros(64, dtype=torch.int64))
+    loader = torch.utils.data.DataLoader(rows, batch_size=4)
+    return dict(model=model, loss=loss, batch=batch, optimizer=optimizer, loader=loader)
+
 def make_large():
     return make(width=16_000_000)
 
@@ -76,7 +82,7 @@ def test_inference_needs_no_label(target, capsys):
 
 @pytest.mark.parametrize("stages", ["2=x", "2", "2=2"])
 def test_stages_that_are_none_are_a_finding(target, capsys, stages):
-    assert main(["memory", f"{target}:make", "--stages", stages]) == 1
+    assert main(["memory", f"{target}:make", "--stages", stages]) == 2
 
     assert "error[P002]" in capsys.readouterr().err
 
@@ -91,7 +97,7 @@ def test_a_machine_is_named_and_shared_out(target, capsys):
 
 
 def test_an_unknown_machine_is_refused_with_the_nearest(target, capsys):
-    assert main(["plan", f"{target}:make", "--machine", "bow-pod15"]) == 1
+    assert main(["plan", f"{target}:make", "--machine", "bow-pod15"]) == 2
     assert "did you mean `bow-pod16`?" in capsys.readouterr().err
 
 
@@ -105,14 +111,14 @@ def test_what_other_options_would_change_is_one_table(target, capsys):
 
 
 def test_an_option_that_there_is_not_is_refused(target, capsys):
-    assert main(["plan", f"{target}:make", "--what-if", "precision=float8"]) == 1
+    assert main(["plan", f"{target}:make", "--what-if", "precision=float8"]) == 2
     assert "P002" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("words", "fault"),
     [
-        (["--what-if", "precison=float16"], "did you mean precision?"),
+        (["--what-if", "precison=float16"], "did you mean `precision`?"),
         (["--what-if", "nonsense=3"], "PortOptions has no nonsense"),
         (["--samples", "-5"], "must be a number above 0"),
         (["--loader-rate", "0"], "must be a number above 0"),
@@ -159,6 +165,32 @@ def read_plan(line, capsys):
     return json.loads(capsys.readouterr().out)
 
 
+def test_the_loader_of_the_program_is_measured(target, capsys):
+    assert main(["plan", f"{target}:make_with_loader"]) == 0
+
+    assert "the loader gives " in capsys.readouterr().out
+
+
+def test_a_rate_that_is_given_is_not_measured(target, capsys):
+    plan = read_plan(["plan", f"{target}:make_with_loader", "--loader-rate", "10"], capsys)
+
+    assert (plan["samples_per_second"], plan["speed_limit"]) == (10.0, "host")
+    assert "loader" not in plan
+
+
+def test_a_measured_rate_bounds_the_plan(target, capsys):
+    plan = read_plan(["plan", f"{target}:make_with_loader"], capsys)
+
+    assert plan["loader"]["num_batches"] == 15
+    assert plan["samples_per_second"] <= plan["loader"]["samples_per_second"]
+
+
+def test_recomputation_by_root_is_taken_from_the_line(target, capsys):
+    plan = read_plan(["plan", f"{target}:make_deep", "--recompute", "sqrt"], capsys)
+
+    assert plan["ipus"][0]["recomputed_bytes"] > 0
+
+
 def test_a_plan_is_corrected_by_a_report(target, report, capsys):
     plan = read_plan(["plan", f"{target}:make"], capsys)
 
@@ -182,7 +214,7 @@ def test_planned_and_measured_are_shown(target, report, capsys):
 
 
 def test_a_report_that_is_none_is_a_finding(target, capsys):
-    assert main(["plan", f"{target}:make", "--profile", target]) == 1
+    assert main(["plan", f"{target}:make", "--profile", target]) == 2
 
     assert "error[X001]" in capsys.readouterr().err
 

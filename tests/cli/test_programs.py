@@ -133,7 +133,7 @@ def test_a_text_of_another_form_is_refused(folder, text):
     ("text", "said"),
     [
         ("train_of_tests.py:make", "did you mean `train_of_test.py`"),
-        ("no.py:make", "give it as"),
+        ("no.py:make", "it is looked for in"),
         ("train_of_test.py:mak", "did you mean `make`"),
         ("train_of_test.py:zzz", "name one of its functions: make, fixed"),
         ("no_such_module_at_all:make", "there is no module"),

@@ -41,9 +41,9 @@ def test_a_page_has_a_part_of_each_verb(target, tmp_path, capsys):
 def test_what_a_verb_says_of_a_program_that_fails_is_on_the_page(target, tmp_path, capsys):
     status = main(["report", f"{target}:broken", "--html", "report.html", "--without", "bench", "verify", "check"])
 
-    assert status == 1
+    assert status == 2
     assert "no such model" in (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert capsys.readouterr().out.startswith("plan    1  ")
+    assert capsys.readouterr().out.startswith("plan    2  error[E021]: ")
 
 
 @pytest.mark.slow

@@ -192,7 +192,7 @@ def test_simulated_devices_count_as_hardware_unless_somebody_said_otherwise(prog
 
 
 def test_an_ipu_that_is_not_there_is_a_finding(program, capsys):
-    assert main(["--format", "json", "run", "--device", "ipu", program("")]) == 1
+    assert main(["--format", "json", "run", "--device", "ipu", program("")]) == 2
 
     finding = json.loads(capsys.readouterr().err)
     assert finding["code"] == "D001"
@@ -259,10 +259,10 @@ def test_replicas_are_shared_out(program):
         ([], "what is to be run?"),
         (["missing.py"], "there is no file missing.py"),
         (["-m"], "argument -m: expected a module"),
-        (["--devise", "sim", "-"], "porting run: error: there is no option --devise; did you mean --device?"),
-        (["--injekt=x", "p.py"], "porting run: error: there is no option --injekt; did you mean --inject?"),
+        (["--devise", "sim", "-"], "porting run: error: there is no option --devise: did you mean `--device`?"),
+        (["--injekt=x", "p.py"], "porting run: error: there is no option --injekt: did you mean `--inject`?"),
         (["--"], "what is to be run?"),
-        (["--device", "tpu", "-"], "invalid choice: 'tpu'"),
+        (["--device", "tpu", "-"], "there is no `tpu`"),
         (["--num-instances", "0", "-"], "must be at least 1"),
         (["--num-instances", "2", "--num-replicas", "3", "-"], "3 replicas do not divide into 2 instances"),
     ],

@@ -77,3 +77,9 @@ def test_a_port_of_several_processes_is_one_process_without_a_wrapper(tmp_path):
 def test_what_is_told_of_processes_is_told_before_the_program_asks(tmp_path):
     text, _made = convert_text(tmp_path, _DISTRIBUTED + LOOP)
     assert text.index('setdefault("LOCAL_RANK"') < text.index('os.environ["LOCAL_RANK"]')
+
+
+def test_an_override_of_cuda_stays_as_it_is(tmp_path):
+    override = "class Net(nn.Module):\n    def cuda(self):\n        return nn.Module.cuda(self)\n"
+    text, _made = convert_text(tmp_path, LOOP.replace("model = nn", f"{override}\nmodel = nn"))
+    assert override in text

@@ -57,13 +57,13 @@ def server():
 def see(server, tmp_path, monkeypatch):
     """Run a program, given as text, in a fork of a process that has loaded torch, and return what was seen."""
 
-    def start(command, _environment, log, *, seconds):
-        assert seconds > 0
+    def start(command, _environment, log, *, limit_seconds):
+        assert limit_seconds > 0
         with open(os.devnull, encoding="utf-8") as nothing:
             server.start(command[1:], [nothing.fileno(), log.fileno(), log.fileno()])
             return server.wait()
 
-    def run(source, *, steps=2, seconds=60.0, **modules):
+    def run(source, *, steps=2, seconds=60, **modules):
         for name, text in {**modules, "train": source}.items():
             Path(f"{name}.py").write_text(text, "utf-8")
         return dry_run.run_program("train.py", (), num_steps=steps, seconds=seconds)
@@ -140,6 +140,23 @@ def test_a_method_that_calls_the_parts_of_its_model_is_a_call_of_the_model(see, 
     assert (site.line, site.name) == (22, "train.Net")
     assert seen.methods == ({site.owner: ("loss",)} if "loss" in call else {})
     assert [*seen.trained.values()] == [(site.owner,)]
+
+
+def test_a_function_that_takes_a_model_is_no_method_of_it(see):
+    function = "def eval(model, x):\n    return model(x)\n"
+
+    seen = see(f"{BEGIN}{function}for number in range(9): eval(model, x).sum().backward(); optimizer.step()\n")
+
+    assert [line for line, _name in find(seen, Role.FORWARD)] == [7]
+    assert seen.methods == {}
+
+
+def test_a_method_under_a_decorator_is_one_of_its_model(see):
+    decorated = MODEL.replace("    def loss", "    @torch.enable_grad()\n    def loss")
+
+    seen = see(f"{decorated}for number in range(9): model.loss(x, y).backward(); optimizer.step()\n")
+
+    assert [*seen.methods.values()] == [("loss",)]
 
 
 def test_a_method_that_makes_a_step_is_no_call_of_its_model(see):
@@ -231,7 +248,7 @@ def test_what_was_seen_before_an_error_is_told_with_it(see):
 
 
 def test_a_program_without_end_is_ended(see):
-    seen = see(f"{BEGIN}while True: model(x).sum().backward()\n", seconds=1.0)
+    seen = see(f"{BEGIN}while True: model(x).sum().backward()\n", seconds=1)
 
     assert seen.error == "it has not ended after 1 seconds"
     assert find(seen, Role.FORWARD)
@@ -244,11 +261,32 @@ def test_the_end_of_a_process_that_leaves_nothing_is_told(see):
     assert seen.sites == ()
 
 
+def test_what_a_program_writes_beside_its_script_stays_as_it_was(see):
+    Path("weights").write_text("old")
+
+    seen = see(f"import os\nopen(os.path.join(os.path.dirname(__file__), 'weights'), 'w').write('new')\n{BEGIN}")
+
+    assert seen.error == ""
+    assert Path("weights").read_text() == "old"
+
+
+def test_a_program_finds_what_lies_above_its_folder_in_its_git_project(see, tmp_path, monkeypatch):
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "data").write_text("")
+    (tmp_path / "programs").mkdir()
+    monkeypatch.chdir(tmp_path / "programs")
+
+    seen = see(f"open('../data').close()\n{BEGIN}")
+
+    assert seen.error == ""
+    assert {site.path for site in seen.sites} == {str((tmp_path / "programs" / "train.py").resolve())}
+
+
 def test_a_program_runs_in_a_process_of_its_own_and_leaves_nothing(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("train.py").write_text(f"{BEGIN}open('left', 'w').close()\nmodel(x).sum().backward()\noptimizer.step()\n")
 
-    seen = dry_run.run_program("train.py", (), num_steps=2, seconds=60.0)
+    seen = dry_run.run_program("train.py", (), num_steps=2, seconds=60)
 
     assert (seen.error, seen.num_steps) == ("", 1)
     assert [path.name for path in tmp_path.iterdir()] == ["train.py"]

@@ -9,6 +9,7 @@ import pytest
 from porting.convert.editing import EditError, FileEdits
 from porting.convert.trees import ProgramFile
 from porting.source.files import read_source
+from tests.convert.conversions import LOOP, convert_text
 
 _TEXT = (
     "# begin\nimport os  # of Python\n\n\nif True:\n    a = 1  # one\n    b = f(a)\n\n"
@@ -121,11 +122,18 @@ def test_a_statement_is_taken_out_and_its_comments_stay(edits_of):
     assert edits.apply() == b"for x in y:\n    # a reason\n    # and another\n    g(x)\n"
 
 
-def test_a_statement_in_the_line_of_its_loop_has_no_place_for_others(edits_of):
-    edits = edits_of("for x in y: f(x)\n")
+@pytest.mark.parametrize(
+    ("text", "after"),
+    [
+        ("for x in y: f(x)\n", "for x in y:\n    g(x)\n    f(x)\n"),
+        ("# c\na = 1; f(x); b = 2  # d\n", "# c\na = 1\ng(x)\nf(x)\nb = 2  # d\n"),
+        ("if a: b = 1; f(x)\n", "if a:\n    b = 1\n    g(x)\n    f(x)\n"),
+    ],
+)
+def test_a_statement_among_others_gets_a_line_of_its_own(edits_of, text, after):
+    edits = edits_of(text)
     edits.insert_before(find_statement(edits, "f(x)"), "g(x)", "port", "a reason")
-    with pytest.raises(EditError):
-        edits.apply()
+    assert edits.apply().decode() == after
 
 
 def test_a_text_that_is_no_python_is_refused(edits_of):
@@ -133,3 +141,8 @@ def test_a_text_that_is_no_python_is_refused(edits_of):
     edits.replace(find_statement(edits, "x = f(1)").value, "if", "port", "a reason")
     with pytest.raises(EditError):
         edits.apply()
+
+
+def test_an_import_further_down_comes_too_late(tmp_path):
+    text, _made = convert_text(tmp_path, "__author__ = 'me'\nimport os\nimport sys\n" + LOOP)
+    assert text.index("import os") < text.index("os.environ")

@@ -6,7 +6,7 @@ import pytest
 
 from tests.convert.conversions import LOOP, convert_files, convert_text
 
-PORT = '{0} = to_ipu({0}, loop="host", device=os.environ["PORT_DEVICE"])'
+PORT = '{0} = to_ipu({0}, loop="host", options=PortOptions(max_executables=8), device=os.environ["PORT_DEVICE"])'
 
 
 def list_lines(text):

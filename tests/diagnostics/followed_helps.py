@@ -301,7 +301,7 @@ STEPS: Dict[str, List[Step]] = {
             ('require_file("mushrooms.csv")', 'open("mushrooms.csv", "w").close()\nrequire_file("mushrooms.csv")'),
         )
     ],
-    "E029": [follow("choose a folder", ("nowhere/model.step", "model.step"))],
+    "E029": [follow("make the folder, or name a file in another one", ("nowhere/model.step", "model.step"))],
     "C007": [
         follow(
             "with the plain model",
@@ -337,7 +337,7 @@ STEPS: Dict[str, List[Step]] = {
     "V005": [follow("look at `backward`", ("2 * gradient", "3 * gradient"))],
     "E020": [
         follow(
-            "`file.py:name`",
+            "write the file, or name another",
             ("load_program(", "open('nothing.py', 'w').write('def make(): return 1, 2, 3')\nload_program("),
             ("return 1, 2, 3", "import torch; return torch.nn.Linear(4, 3), torch.nn.MSELoss(), torch.ones(2, 4)"),
         )
@@ -395,6 +395,7 @@ STEPS: Dict[str, List[Step]] = {
     ],
     "E028": [follow("use one of", ('"picture"', '"text"'))],
     "T006": [follow("leave out `--resume`", (", earlier=earlier", ""))],
+    "T008": [follow("name another file by `--json`", ("first = second =", "second = Path('other.json')\nfirst ="))],
     "D009": [
         follow(
             "`PortOptions(keep_gradients=True)`",

@@ -21,6 +21,7 @@ from porting.diagnostics import (
     print_finding,
     render,
     show_findings_alone,
+    warnings_as_findings,
 )
 
 FINDING = Finding("B006", "3 samples are dropped")
@@ -51,6 +52,50 @@ def test_a_notice_without_place_points_at_the_caller():
         adapter()
 
     assert shown[0].filename == __file__
+
+
+def test_a_notice_without_a_user_on_the_stack_points_at_no_launcher(monkeypatch):
+    monkeypatch.setattr("porting.diagnostics.delivery.caller_place", lambda: None)
+
+    with pytest.warns(PortingWarning) as shown:
+        notify(FINDING)
+
+    assert (shown[0].filename, shown[0].lineno) == ("porting", 0)
+
+
+@pytest.fixture(autouse=True)
+def _python_writes_warnings(monkeypatch):
+    """Let warnings be written as Python does, whatever ports of other tests have set."""
+
+    def write(message, category, filename, lineno, line=None):
+        return f"{filename}:{lineno}: {category.__name__}: {message}\n  {line}\n"
+
+    monkeypatch.setattr(warnings, "formatwarning", write)
+
+
+def write_as_python_does(warning: Warning) -> str:
+    """Write a warning as Python shows it where nobody records it."""
+    return warnings.formatwarning(warning, type(warning), "train.py", 7, "the line")
+
+
+def test_a_command_prints_notices_as_findings_alone():
+    with warnings_as_findings():
+        shown = write_as_python_does(PortingWarning(FINDING))
+
+    assert shown == render(FINDING) + "\n"
+    assert write_as_python_does(PortingWarning(FINDING)).startswith("train.py:7: PortingWarning: ")
+
+
+def test_a_command_prints_notices_in_its_format():
+    with warnings_as_findings("json"):
+        assert write_as_python_does(PortingWarning(FINDING)) == render(FINDING, "json") + "\n"
+
+
+def test_a_command_leaves_other_warnings_as_they_are():
+    with warnings_as_findings():
+        assert (
+            write_as_python_does(UserWarning("of the user's")) == "train.py:7: UserWarning: of the user's\n  the line\n"
+        )
 
 
 def test_notices_can_be_made_errors():

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import linecache
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import torch
 
 import porting
 from porting.diagnostics import Place, caller_place, find_assignment, is_user_file
+from porting.support.bound_process import _START
 
 needs_columns = pytest.mark.skipif(sys.version_info < (3, 11), reason="Python knows columns since 3.11")
 PACKAGE = Path(porting.__file__).parent
@@ -126,6 +128,22 @@ def test_a_program_on_the_command_line_is_the_users():
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 
     assert result.stdout == "<string>\n"
+
+
+def test_what_starts_a_process_is_no_users_code():
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        place = pool.apply(eval, ("__import__('porting.diagnostics').diagnostics.caller_place()",))
+
+    assert place is None
+
+
+def test_a_process_of_this_package_is_no_users_code():
+    start = _START.partition("from ")[0].format(paths=[])
+    program = f"{start}from porting.diagnostics import caller_place; print(caller_place())"
+
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert result.stdout == "None\n"
 
 
 @pytest.mark.parametrize("module", [torch, torch.nn.functional, functools, os, porting, porting.diagnostics])

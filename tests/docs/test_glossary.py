@@ -46,6 +46,7 @@ CLEANED = (
     "simulator",
     "support",
     "targets",
+    "training_loop",
     "verify",
 )
 SOURCES = sorted(path for package in CLEANED for path in (PACKAGE / package).rglob("*.py"))

@@ -119,14 +119,16 @@ def assert_trains_like_plain(
     assert_same_weights(model, twin)
 
 
-def train_in_parts_like_plain(*, num_calls: int = 3, **settings: Any) -> Tuple[Any, List[Any]]:
+def train_in_parts_like_plain(
+    *, num_calls: int = 3, make: Callable[[], nn.Module] = small_net, **settings: Any
+) -> Tuple[Any, List[Any]]:
     """Train a call's batch in the parts that the settings ask for; plain PyTorch takes those of a step at once.
 
     Returns the ported model and what its calls returned.
     """
     options = porting.PortOptions(**settings)
     data, step = batches(num_calls, rows=options.samples_per_call), options.samples_per_step
-    model, twin = small_net(), small_net()
+    model, twin = make(), make()
     train_plainly(twin, momentum_sgd(twin), [pair for x, y in data for pair in zip(x.split(step), y.split(step))])
 
     ported = port(model, nn.CrossEntropyLoss(), optimizer=momentum_sgd(model), **settings)

@@ -30,6 +30,45 @@ def test_a_pipeline_trains_like_plain(settings):
     train_in_parts_like_plain(micro_batch=2, **settings)
 
 
+class Looped(nn.Module):
+    """Two cells that are called in turn, with the same weights each time."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.enter, self.first, self.second = nn.Linear(4, 8), nn.Linear(8, 8), nn.Linear(8, 8)
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, x):
+        x = self.enter(x)
+        for _turn in range(2):
+            x = self.second(torch.relu(self.first(x)))
+        return self.head(x)
+
+
+@pytest.mark.parametrize("name", ["first", "first#1"])
+def test_each_call_of_a_module_may_begin_a_stage(name):
+    stages = {name: 0, "second#1": 1, "first#2": 0, "second#2": 1, "head": 2}
+
+    train_in_parts_like_plain(make=Looped, micro_batch=1, accumulation=9, stages=stages)
+
+
+def test_calls_begin_blocks_in_their_order_and_one_for_each_stage(monkeypatch):
+    from poptorch import _options_impl
+
+    begun = []
+    begin = _options_impl._begin_ipu_block
+    monkeypatch.setattr(_options_impl, "_begin_ipu_block", lambda *place: begun.append(place) or begin(*place))
+    model = Looped()
+    stages = {"first#1": 0, "second#1": 1, "first#2": 0, "second#2": 1, "head": 1}
+    ported = port(model, nn.CrossEntropyLoss(), optimizer=sgd(model), micro_batch=1, accumulation=7, stages=stages)
+
+    ported.compile(torch.randn(7, 4), torch.arange(7) % 3)
+
+    # what precedes the first block is stage 0 on IPU 0
+    assert [(stage, ipu) for stage, _phase, ipu in begun] == [(1, 1), (2, 0), (3, 1), (3, 1)]
+
+
 @pytest.mark.parametrize("iterations", [1, 2])
 def test_inference_is_pipelined_as_well(iterations):
     ported, _returned = train_in_parts_like_plain(

@@ -107,3 +107,18 @@ def test_all_wrong_values_are_named_at_once():
         PortOptions(replicas=0, precision="int8", seed="x")
 
     assert caught.value.finding.notes == ("`replicas` is 0", "`precision` is 'int8'", "`seed` is 'x'")
+
+
+@pytest.mark.parametrize("recompute", ["sqrt", "200 MB", "0.5 MB", ["blocks.0"]])
+def test_recomputation_is_by_root_budget_or_name(recompute):
+    assert PortOptions(recompute=recompute).recompute in (recompute, tuple(recompute))
+
+
+def test_no_recomputation_has_a_name():
+    assert PortOptions(recompute="none") == PortOptions()
+
+
+@pytest.mark.parametrize("recompute", ["blocks.0", "200", "-1 MB", "200 GB", "inf MB"])
+def test_other_words_for_recomputation_are_refused(recompute):
+    with pytest.raises(OptionError, match="'sqrt', or a budget as '200 MB'"):
+        PortOptions(recompute=recompute)

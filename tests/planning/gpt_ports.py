@@ -1,4 +1,4 @@
-"""Ports of a small GPT, and the memory that they need."""
+"""Ports of a small GPT and the memory that they need, and a model whose head has the weight of its words."""
 
 from __future__ import annotations
 
@@ -27,3 +27,16 @@ def ported_gpt(*, batch=4, optimizer=torch.optim.Adam, layers=4, width=64, lengt
 
 def total(ported_and_batch, **how):
     return memory_report(*ported_and_batch, **how)
+
+
+class TiedHead(torch.nn.Module):
+    """Words and scores of words by one weight."""
+
+    def __init__(self):
+        super().__init__()
+        self.words = torch.nn.Embedding(65536, 64)
+        self.head = torch.nn.Linear(64, 65536, bias=False)
+        self.head.weight = self.words.weight
+
+    def forward(self, words, labels):
+        return torch.nn.functional.cross_entropy(self.head(self.words(words)), labels)

@@ -45,5 +45,5 @@ def chain(length=4):
         input_bytes=100,
         output_bytes=40,
         called={f"layer{number}": "Layer" for number in range(length)},
-        called_once=tuple(f"layer{number}" for number in range(length)),
+        calls={f"layer{number}": number for number in range(length)},
     )

@@ -15,6 +15,7 @@ import pytest
 pytest.importorskip("jinja2")
 
 from porting import memory_report
+from porting.planning.loader_rate import LoaderRate
 from porting.planning.plan_page import write_plan_page
 from tests.planning.gpt_ports import ported_gpt
 
@@ -46,8 +47,33 @@ def test_remedies_are_shown_as_code_without_backticks(plan):
 def test_each_row_is_one_stop_of_the_tab_key(plan):
     page = write_plan_page(plan, "train.py:make")
 
-    # a bar for each of 3 IPUs, and a row for each of 4 stages
-    assert len(re.findall(r'<i role="img" tabindex="0"', page)) == 3 + 4
+    # bars of memory and of modules for each of 3 IPUs, memory over time, and a row for each of 4 stages
+    assert len(re.findall(r'<i role="img" tabindex="0"', page)) == 3 + 3 + 1 + 4
+
+
+def test_memory_over_time_and_the_places_of_modules_have_their_numbers(plan):
+    page = unescape(write_plan_page(plan, "train.py:make"))
+
+    assert re.search(r'title="backward, blocks\.\d.*: [\d,]+ MiB, of which [\d,]+ MiB are always there"', page)
+    assert re.search(r'title="IPU 1, blocks\.1.*: \d+\.\d% of its time, \d+ MiB of weights, \d+ operators"', page)
+    assert re.search(
+        r"stage 0, round 7: micro-batch 7 forward, micro-batch 1 backward; it holds \d micro-batches", page
+    )
+
+
+def test_the_time_to_train_is_told_with_its_interval(plan):
+    page = unescape(write_plan_page(plan, "train.py:make", num_samples=1e6))
+    low, middle, high = (plan.forecast.count_hours(1e6, share) for share in (0.05, 0.5, 0.95))
+
+    assert "Time to train 1,000,000 samples" in page
+    assert f"{middle:,.1f} hours; 9 of 10 such trainings take {low:,.1f} to {high:,.1f}" in page
+    assert "Time to train" not in write_plan_page(plan, "train.py:make")
+
+
+def test_what_the_loader_gave_is_told(plan):
+    rate = LoaderRate(samples_per_second=1234.0, low=1100.0, high=1350.0, num_batches=14, seconds=1.0)
+
+    assert "the loader gives 1,234 samples a second" in write_plan_page(plan, "train.py:make", loader=rate)
 
 
 @pytest.mark.slow
@@ -56,7 +82,7 @@ def test_each_row_is_one_stop_of_the_tab_key(plan):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_nothing_is_cut_off_in_a_browser_and_arrows_go_from_part_to_part(plan, width, scheme, tmp_path):
     path = tmp_path / "plan.html"
-    path.write_text(write_plan_page(plan, "train.py:make"), encoding="utf-8")
+    path.write_text(write_plan_page(plan, "train.py:make", num_samples=1e9), encoding="utf-8")
     program = Path(__file__).with_name("page_in_browser.py")
 
     done = subprocess.run(
@@ -66,3 +92,7 @@ def test_nothing_is_cut_off_in_a_browser_and_arrows_go_from_part_to_part(plan, w
     found = json.loads(done.stdout)
     assert (found["wide"], found["messages"], found["dark"]) == ([], [], scheme == "dark")
     assert [found["first"], found["second"]] == found["titles"]
+
+
+def test_a_notebook_shows_a_plan_as_its_page(plan):
+    assert "Memory of each IPU" in plan._repr_html_()

@@ -87,12 +87,36 @@ def test_operators_know_their_stage_and_the_modules_they_end():
     assert [op.ends for op in linears] == [("0",), ("2",)]
 
 
-def test_only_modules_that_are_called_once_can_begin_a_stage():
+def test_each_call_of_a_module_is_known_by_its_number_and_first_operator():
     layer = nn.Linear(8, 8)
     step = step_of(nn.Sequential(layer, nn.ReLU(), layer), nn.MSELoss(), torch.ones(2, 8), torch.ones(2, 8))
 
-    assert step.called_once == ("1",)
+    assert list(step.calls) == ["0#1", "1", "0#2"]
+    assert [step.operations[at].module_path for at in step.calls.values()] == ["0", "1", "0"]
     assert step.called == {"0": "Linear", "1": "ReLU"}
+
+
+def test_a_call_without_an_operator_of_its_own_is_no_beginning():
+    model = nn.Sequential(nn.Linear(8, 8), nn.Identity(), nn.ReLU())
+    step = step_of(model, nn.MSELoss(), torch.ones(2, 8), torch.ones(2, 8))
+
+    assert list(step.calls) == ["0", "2"]
+
+
+def test_calls_in_the_body_of_a_loop_are_no_beginnings(poptorch):
+    class Repeating(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.enter, self.cell = nn.Linear(8, 8), nn.Linear(8, 8)
+
+        def forward(self, x):
+            return poptorch.for_loop(3, lambda value: self.cell(value), [self.enter(x)])[0]
+
+    ported = to_ipu(Repeating(), device="sim")
+    forward = ported.port.wrapped.for_inference()
+    step = look_at_step(ported.model, forward, [torch.ones(2, 8)], {}, ported.options, mode="inference")
+
+    assert list(step.calls) == ["enter"]
 
 
 def test_a_branch_cannot_be_predicted(poptorch):

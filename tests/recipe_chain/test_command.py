@@ -127,7 +127,7 @@ def test_show_with_a_step_prints_its_source(chain, capsys):
 
 
 def test_show_with_the_workload_prints_what_all_steps_share(chain, capsys):
-    assert main(["recipe", "show", "halving", "--workload"]) == 1
+    assert main(["recipe", "show", "halving", "--workload"]) == 2
     assert "error[R004]: the recipe `halving` has no `workload.py`" in capsys.readouterr().err
 
     (chain / "workload.py").write_text("HALF = 0.5\n")
@@ -183,7 +183,7 @@ def test_an_unknown_step_is_wrong_usage(chain, capsys, action):
 
 @pytest.mark.parametrize("words", [["show", "halfing"], ["run", "halfing"], ["copy", "halfing", "somewhere"]])
 def test_an_unknown_recipe_is_answered_with_the_nearest(chain, capsys, words):
-    assert main(["recipe", *words]) == 1
+    assert main(["recipe", *words]) == 2
 
     errors = capsys.readouterr().err
     assert errors.startswith("error[R001]: there is no recipe of this name")
@@ -261,7 +261,7 @@ def test_a_real_recipe_runs(one_thread, capsys):
 def test_a_step_that_fails_is_named_below_its_own_error(chain, capsys):
     (chain / "step_1_more.py").write_text('"""A bit more."""\n\ndef train(num_steps):\n    return 1 / 0\n')
 
-    assert main(["recipe", "run", "halving"]) == 1
+    assert main(["recipe", "run", "halving"]) == 2
 
     errors = capsys.readouterr().err
     assert re.search(r"Traceback.*ZeroDivisionError: .*error\[R003\]: a step of the recipe failed", errors, re.DOTALL)
@@ -271,7 +271,7 @@ def test_a_step_that_fails_is_named_below_its_own_error(chain, capsys):
 def test_a_step_that_ends_itself_is_no_success(chain, capsys):
     (chain / "step_1_more.py").write_text("import sys\n\nsys.exit(0)\n")
 
-    assert main(["recipe", "run", "halving"]) == 1
+    assert main(["recipe", "run", "halving"]) == 2
     assert "step 1 (`more`) raised SystemExit" in capsys.readouterr().err
 
 
@@ -289,18 +289,20 @@ def test_a_finding_of_a_step_is_shown_as_it_is(chain, capsys):
         'from porting.diagnostics import PortingError\n\ndef train(num_steps):\n    raise PortingError.of("D001")\n'
     )
 
-    assert main(["recipe", "run", "halving", "--step", "0"]) == 1
+    assert main(["recipe", "run", "halving", "--step", "0"]) == 2
     assert capsys.readouterr().err.startswith("error[D001]: no IPU was found")
 
 
 @pytest.mark.parametrize("words", [[], ["--check"]], ids=["run", "check"])
-@pytest.mark.parametrize(("module", "extra"), [("sklearn", "recipes"), ("h5py", "recipes"), ("transformers", "hf")])
+@pytest.mark.parametrize(
+    ("module", "extra"), [("sklearn", "recipes"), ("h5py", "recipes"), ("transformers", "transformers")]
+)
 def test_a_missing_extra_is_named_with_the_command_that_installs_it(chain, capsys, monkeypatch, module, extra, words):
     monkeypatch.setitem(sys.modules, module, None)
     (chain / "step_0_plain.py").write_text(f"import {module}.datasets\n")
     (chain / "checks.py").write_text(CHECKS)
 
-    assert main(["recipe", "run", "halving", *words]) == 1
+    assert main(["recipe", "run", "halving", *words]) == 2
 
     errors = capsys.readouterr().err
     assert errors.startswith("error[X001]: an optional dependency is not installed")
@@ -310,7 +312,7 @@ def test_a_missing_extra_is_named_with_the_command_that_installs_it(chain, capsy
 def test_another_missing_module_is_not_taken_for_an_extra(chain, capsys):
     (chain / "step_0_plain.py").write_text("import no_such_module\n")
 
-    assert main(["recipe", "run", "halving"]) == 1
+    assert main(["recipe", "run", "halving"]) == 2
 
     errors = capsys.readouterr().err
     assert "ModuleNotFoundError: No module named 'no_such_module'" in errors
@@ -376,7 +378,7 @@ def test_check_with_a_step_has_its_checks_only(chain, capsys):
 def test_a_step_without_a_check_is_not_said_to_hold(chain, capsys):
     (chain / "checks.py").write_text(CHECKS.replace("    equal_losses(1, like=0),\n", ""))
 
-    assert main(["recipe", "run", "halving", "--check", "--step", "1"]) == 1
+    assert main(["recipe", "run", "halving", "--check", "--step", "1"]) == 2
     assert "has no check for step 1" in capsys.readouterr().err
 
 
@@ -445,7 +447,7 @@ def test_a_recipe_without_right_checks_cannot_be_checked(chain, capsys, text, fa
     if text is not None:
         (chain / "checks.py").write_text(text)
 
-    assert main(["recipe", "run", "halving", "--check"]) == 1
+    assert main(["recipe", "run", "halving", "--check"]) == 2
     assert f"error[R004]: the recipe `halving` cannot be checked: {fault}" in capsys.readouterr().err
 
 
@@ -463,7 +465,7 @@ def test_checks_that_fail_themselves_are_a_finding_below_their_traceback(chain, 
     (chain / "measures.py").write_text("undefined\n")
     (chain / "checks.py").write_text(text)
 
-    assert main(["recipe", "run", "halving", "--check"]) == 1
+    assert main(["recipe", "run", "halving", "--check"]) == 2
 
     errors = capsys.readouterr().err
     assert re.search(
@@ -478,7 +480,7 @@ def test_a_step_that_fails_where_checks_import_it_is_named(chain, capsys, text, 
     (chain / "step_1_more.py").write_text(text)
     (chain / "checks.py").write_text(f"from halving import step_1_more\n{CHECKS}")
 
-    assert main(["recipe", "run", "halving", "--check"]) == 1
+    assert main(["recipe", "run", "halving", "--check"]) == 2
 
     errors = capsys.readouterr().err
     assert "error[R003]: a step of the recipe failed" in errors
@@ -523,7 +525,7 @@ def test_two_copies_do_not_share_modules(copied, one_thread, tmp_path, capsys):
 
 
 def test_a_folder_without_steps_is_no_recipe(tmp_path, capsys):
-    assert main(["recipe", "show", str(tmp_path)]) == 1
+    assert main(["recipe", "show", str(tmp_path)]) == 2
     assert capsys.readouterr().err.startswith(f"error[R001]: no recipe is in the folder `{tmp_path}`")
 
 
@@ -538,14 +540,14 @@ def test_pictures_are_drawn_into_a_new_folder(chain, tmp_path, capsys):
     assert main(["recipe", "pictures", "halving", str(tmp_path / "drawn")]) == 0
 
     assert capsys.readouterr().out == f"{tmp_path / 'drawn' / 'a.png'}\n"
-    assert main(["recipe", "pictures", "halving", str(tmp_path / "drawn")]) == 1
+    assert main(["recipe", "pictures", "halving", str(tmp_path / "drawn")]) == 2
     assert capsys.readouterr().err.startswith("error[R002]")
 
 
 def test_pictures_that_cannot_be_drawn_are_a_finding_and_nothing_is_left(chain, tmp_path, capsys):
     (chain / "pictures.py").write_text("def draw(folder):\n    return undefined\n")
 
-    assert main(["recipe", "pictures", "halving", str(tmp_path / "drawn")]) == 1
+    assert main(["recipe", "pictures", "halving", str(tmp_path / "drawn")]) == 2
 
     errors = capsys.readouterr().err
     assert re.search(r"Traceback.*error\[R004\]: `pictures.py` of the recipe `halving` raised", errors, re.DOTALL)
@@ -553,7 +555,7 @@ def test_pictures_that_cannot_be_drawn_are_a_finding_and_nothing_is_left(chain, 
 
 
 def test_a_recipe_without_pictures_says_so(chain, tmp_path, capsys):
-    assert main(["recipe", "pictures", "halving", str(tmp_path / "drawn")]) == 1
+    assert main(["recipe", "pictures", "halving", str(tmp_path / "drawn")]) == 2
     assert "error[R004]: the recipe `halving` has no program `pictures.py`" in capsys.readouterr().err
 
 
@@ -581,7 +583,7 @@ def test_copy_overwrites_nothing(chain, tmp_path, capsys, there_is):
         "a link to nothing": lambda: destination.symlink_to(tmp_path / "nothing"),
     }[there_is]()
 
-    assert main(["recipe", "copy", "halving", str(destination)]) == 1
+    assert main(["recipe", "copy", "halving", str(destination)]) == 2
 
     assert capsys.readouterr().err.startswith("error[R002]: the destination exists already")
     assert not destination.is_dir() or list(destination.iterdir()) == []
@@ -592,7 +594,7 @@ def test_a_destination_that_cannot_be_written_is_a_finding(chain, tmp_path, caps
     (tmp_path / "file").write_text("")
     destination = str(tmp_path / "file" / "mine")
 
-    assert main(["recipe", *words, destination]) == 1
+    assert main(["recipe", *words, destination]) == 2
     assert capsys.readouterr().err.startswith(f"error[R002]: the destination `{destination}` cannot be written")
 
 
@@ -602,7 +604,7 @@ def test_a_full_disk_ends_a_copy_with_a_finding(chain, tmp_path, capsys, monkeyp
 
     monkeypatch.setattr("shutil.copyfile", fail)
 
-    assert main(["recipe", "copy", str(chain), str(tmp_path / "mine")]) == 1
+    assert main(["recipe", "copy", str(chain), str(tmp_path / "mine")]) == 2
     assert "= note: No space left on device" in capsys.readouterr().err
     assert not (tmp_path / "mine").exists()
 

@@ -111,7 +111,7 @@ def test_a_new_recipe_passes_its_checks_at_once(own_program, capsys, model):
     assert command[:3] == ["porting", "recipe", "run"]
     assert main(command[1:]) == 0
 
-    assert capsys.readouterr().out.endswith("7 checks of mine: all hold\n")
+    assert capsys.readouterr().out.endswith("8 checks of mine: all hold\n")
 
 
 @pytest.mark.slow
@@ -124,10 +124,13 @@ def test_a_new_recipe_from_a_module_finds_it_wherever_it_is_run(own_program):
     assert re.fullmatch(r"loss \d\.\d+ -> \d\.\d+\n", result.stdout), result.stderr
 
 
-def test_new_overwrites_nothing(own_program, capsys):
+@pytest.mark.parametrize("model", [[], ["--model", "own_program.py:counted"]], ids=["placeholder", "model"])
+def test_new_overwrites_nothing_and_loads_no_model(own_program, capsys, model):
     (own_program / "mine").mkdir()
 
-    assert main(["recipe", "new", "mine"]) == 1
+    assert main(["recipe", "new", "mine", *model]) == 2
+
+    assert "own_program" not in sys.modules
 
     assert capsys.readouterr().err.startswith("error[R002]")
     assert list((own_program / "mine").iterdir()) == []
@@ -138,7 +141,7 @@ def test_new_overwrites_nothing(own_program, capsys):
     [("nowhere.py:make", "E020"), ("own_program.py:other", "E020"), ("own_program.py:with_text", "E022")],
 )
 def test_a_target_that_does_not_serve_leaves_nothing_behind(own_program, capsys, target, code):
-    assert main(["recipe", "new", "mine", "--model", target]) == 1
+    assert main(["recipe", "new", "mine", "--model", target]) == 2
 
     assert capsys.readouterr().err.startswith(f"error[{code}]")
     assert not (own_program / "mine").exists()
@@ -175,7 +178,7 @@ def test_any_other_batch_is_cut_to_the_batch_size_of_a_new_recipe(own_program):
 
 
 def test_the_advice_to_give_a_batch_size_can_be_followed(own_program, capsys):
-    assert main(["recipe", "new", "mine", "--model", "own_program.py:sized"]) == 1
+    assert main(["recipe", "new", "mine", "--model", "own_program.py:sized"]) == 2
     assert "= help: say how many samples a batch has: `--batch N`" in capsys.readouterr().err
 
 
@@ -195,7 +198,7 @@ def test_a_users_function_is_called_once(own_program):
 def test_a_file_that_no_program_can_import_is_refused(own_program, capsys, name):
     (own_program / name).write_text(TARGET)
 
-    assert main(["recipe", "new", "mine", "--model", f"{name}:make"]) == 1
+    assert main(["recipe", "new", "mine", "--model", f"{name}:make"]) == 2
     assert "error[E022]: a program cannot import" in capsys.readouterr().err
     assert not (own_program / "mine").exists()
 
@@ -221,3 +224,52 @@ def test_the_checks_of_a_new_recipe_find_what_is_not_portable(own_program, capsy
 
     assert main(["recipe", "run", "./mine", "--check", "--step", "1"]) == 1
     assert "FAILED step 1: losses equal step 0's" in capsys.readouterr().out
+
+
+DRAWING = """
+import random
+
+import numpy
+import torch
+from torch import nn
+
+
+class Noisy(nn.Module):
+    def __init__(self, draw):
+        super().__init__()
+        self.layer, self.noise = nn.Linear(3, 1), float(draw())
+
+    def forward(self, x):
+        return self.layer(x) + self.noise
+
+
+def make(draw=random.random):
+    return Noisy(draw), nn.MSELoss(), (torch.ones(4, 3), torch.ones(4, 1))
+
+
+def draw_by_numpy():
+    return make(numpy.random.rand)
+
+
+def draw_by_own():
+    return make(numpy.random.default_rng().random)
+"""
+
+
+@pytest.mark.parametrize("name", ["make", "draw_by_numpy"])
+def test_all_steps_draw_the_same_numbers(own_program, capsys, name):
+    (own_program / "own_program.py").write_text(DRAWING)
+    main(["recipe", "new", "mine", "--model", f"own_program.py:{name}"])
+
+    assert main(["recipe", "run", "./mine", "--check"]) == 0, capsys.readouterr().out
+
+
+def test_a_model_that_draws_from_a_generator_of_its_own_is_told(own_program, capsys):
+    (own_program / "own_program.py").write_text(DRAWING)
+    main(["recipe", "new", "mine", "--model", "own_program.py:draw_by_own"])
+
+    assert main(["recipe", "run", "./mine", "--check", "--step", "0"]) == 1
+
+    shown = capsys.readouterr().out
+    assert "FAILED step 0: a second training has the same losses" in shown
+    assert "`numpy.random.default_rng()`" in shown

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from porting.support import project_copies
-from porting.support.project_copies import copy_project, link_project
+from porting.support.project_copies import copy_project, find_project, link_project
 
 
 @pytest.fixture
@@ -84,3 +84,11 @@ def test_files_keep_their_permissions(project, tmp_path):
     link_project(project, CHANGED, tmp_path / "tree")
 
     assert (tmp_path / "tree" / "package" / "model.py").stat().st_mode & 0o777 == 0o750
+
+
+def test_a_folder_lies_in_the_git_project_above_it(tmp_path):
+    (tmp_path / "project" / "programs" / "first").mkdir(parents=True)
+    (tmp_path / "project" / ".git").mkdir()
+
+    assert find_project(tmp_path / "project" / "programs" / "first") == tmp_path / "project"
+    assert find_project(tmp_path) == tmp_path

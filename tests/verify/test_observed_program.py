@@ -165,6 +165,23 @@ def test_a_step_on_the_host_of_what_a_device_trains_is_none(observe):
     assert training.record.num_steps == 1
 
 
+def test_what_a_port_runs_to_look_at_itself_is_no_evaluation(observe):
+    net = "class Net(nn.Linear):\n    def forward(self, x): return x, super().forward(x)\n"
+    begin = BEGIN.replace("model =", f"{net}model =").replace("nn.Linear(3, 2)", "Net(3, 2)")
+    ported = f"""{begin}
+from porting import to_ipu
+ported = to_ipu(model, lambda output, label: (output[1] - label).square().mean(), optimizer=optimizer)
+for number in range(20):
+    ported(x, torch.zeros(4, 2))
+    number == 0 and ported.inference()(x)
+"""
+
+    (training,) = observe(ported, is_port=True).trainings
+
+    assert training.record.num_steps == 3
+    assert training.record.list_steps("evaluation") == [1]
+
+
 def test_arguments_reach_the_program(observe):
     counted = LOOP.replace("range(20)", "range(int(__import__('sys').argv[1]))")
 

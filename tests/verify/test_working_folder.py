@@ -90,3 +90,21 @@ def test_a_working_folder_in_the_folder_itself_does_not_hold_itself(folder):
     link_folder(folder, folder / "tmp" / "working")
 
     assert (folder / "tmp" / "working" / "tmp").is_symlink()
+
+
+def test_what_lies_beside_the_folder_in_its_project_is_found_there(folder, tmp_path):
+    (folder / ".git").mkdir()
+    (folder / "programs" / "first").mkdir(parents=True)
+    (tmp_path / "working").mkdir()
+
+    link_folder(folder / "programs" / "first", tmp_path / "working" / "0")
+
+    assert (tmp_path / "working" / "0" / ".." / ".." / "runs" / "log").read_text() == "old"
+
+
+def test_what_lies_above_a_project_is_not_linked(folder, tmp_path):
+    (tmp_path / "working").mkdir()
+
+    link_folder(folder, tmp_path / "working" / "0")
+
+    assert not (tmp_path / "working" / "0" / ".." / "project").exists()

@@ -17,6 +17,7 @@ from porting.convert.trees import ProgramFile, list_targets
 __all__ = ["port_trainers"]
 
 _PACKAGES = ("lightning.pytorch", "pytorch_lightning", "lightning")
+_FROM_ARGUMENTS = [f"{package}.Trainer.from_argparse_args" for package in _PACKAGES]
 _EVALUATOR = "ignite.engine.create_supervised_evaluator"
 _SUPERVISED = ("ignite.engine.create_supervised_trainer", _EVALUATOR)
 _SWAPPED = {
@@ -62,6 +63,7 @@ def port_trainers(program: Program, option: DeviceOption, edits: Dict[str, FileE
     found = [one for one in calls if _is_trainer(one[2])]
     heirs = [one for one in calls if one[2] in _list_heirs(program)]
     instances = [pair for file in program.files.values() for pair in _iter_instantiated(file)]
+    instances += [(file, call) for file, call, name in calls if name in _FROM_ARGUMENTS]
     if not found and not heirs and not instances:
         return None
     planner = _Planner(option, edits)
@@ -225,7 +227,7 @@ class _Planner:
         self.change_settings(file, call, "lightning")
 
     def port_instantiated(self, file: ProgramFile, call: ast.Call) -> None:
-        """Give the port's strategy to a Trainer that Hydra makes of a configuration."""
+        """Give the port's strategy to a Trainer that is made of a configuration, or of a command line."""
         edits = self._write(file, ".lightning", "make_strategy", "make_strategy")
         own = f'"strategy": make_strategy(device={self._option.device})'
         code = f'**({{{own}, "accelerator": "cpu", "devices": 1}} if {self._option.test} else {{}})'

@@ -92,7 +92,8 @@ def test_what_is_said_otherwise_means_the_same(tmp_path, old, new, line):
 
 
 def test_the_loop_does_nothing_that_the_call_has_done(tmp_path):
-    loop = "optimizer.zero_grad()\n        output, loss = training(x, y)\n        loss.backward()\n        optimizer.step()\n"
+    steps = ("optimizer.zero_grad()", "output, loss = training(x, y)", "loss.backward()", "optimizer.step()\n")
+    loop = "\n        ".join(steps)
     text, _made = convert_text(tmp_path, PROGRAM.replace("output, loss = training(x, y)\n", loop))
     assert "for x, y in loader:\n        output, loss = training(x, y)\n        print(loss.mean())" in text
 

@@ -7,6 +7,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from porting import PortOptions, fit, to_ipu
+from porting.diagnostics import OptionError
 
 
 @pytest.fixture
@@ -84,20 +85,6 @@ def test_an_empty_loader_has_no_loss():
     assert mean != mean
 
 
-def test_progress_is_shown_unless_switched_off(samples, capsys):
-    ported = port(make_model())
-    loader = ported.dataloader(samples, batch_size=6)
-    ported.compile(*samples[:6])
-    capsys.readouterr()
-
-    fit(ported, loader, epochs=1, progress=False)
-    silent = capsys.readouterr().err
-    fit(ported, loader, epochs=1)
-
-    assert silent == ""
-    assert "epochs: 100%" in capsys.readouterr().err
-
-
 def test_ctrl_c_keeps_what_was_learnt(samples):
     def interrupted():
         yield samples[:6]
@@ -144,13 +131,71 @@ def test_a_test_after_each_epoch_does_not_change_the_training(samples):
     assert tested.training is False
 
 
-def test_the_bar_says_since_which_call_the_loss_is_no_number(capsys):
-    ported = to_ipu(nn.Linear(4, 1), nn.MSELoss(), device="sim")
-    good, bad = torch.ones(4, 4), torch.full((4, 4), float("inf"))
+def test_validation_does_not_change_the_training(samples):
+    def train(**settings):
+        torch.manual_seed(3)
+        ported = port(make_model())
+        loader = ported.dataloader(DataLoader(samples, batch_size=6, shuffle=True))
+        return fit(ported, loader, epochs=3, progress=False, **settings)
 
-    with pytest.warns(UserWarning, match="L008"):
-        fit(ported, [(good, good[:, :1]), (bad, bad[:, :1]), (good, good[:, :1])], epochs=1)
+    validation = DataLoader(samples, batch_size=6, shuffle=True)
 
-    said = capsys.readouterr().err
-    assert "the loss is nan since call 2" in said
-    assert "`ported.find_nan(batch)`" in said
+    assert train(validation=validation) == train()
+
+
+def test_metrics_of_the_validation_are_returned_by_name(samples):
+    ported = port(make_model())
+
+    history = fit(
+        ported,
+        ported.dataloader(samples, batch_size=6),
+        epochs=2,
+        progress=False,
+        validation=DataLoader(samples, batch_size=6),
+        metrics={"zero": lambda _output, _labels: 0.0},
+    )
+
+    assert history.metrics["val_zero"] == [0.0, 0.0]
+    assert len(history.metrics["val_loss"]) == 2
+
+
+def test_a_name_that_is_not_measured_cannot_be_monitored(samples):
+    ported = port(make_model())
+
+    with pytest.raises(OptionError, match="measured are `train_loss`"):
+        fit(ported, [samples[:6]], 1, progress=False, monitor="val_loss")
+
+    assert ported.report().num_training_calls == 0
+
+
+@pytest.mark.parametrize("settings", [{"mode": "smallest"}, {"log_every": 0}], ids=str)
+def test_settings_of_no_meaning_are_refused(settings, samples):
+    with pytest.raises(OptionError, match="P002"):
+        fit(port(make_model()), [samples[:6]], 1, progress=False, **settings)
+
+
+def test_a_number_is_no_early_stopping(samples):
+    with pytest.raises(OptionError, match="`early_stopping` is 3"):
+        fit(port(make_model()), [samples[:6]], 1, progress=False, early_stopping=3)
+
+
+@pytest.mark.parametrize("name", ["loader", "validation"])
+def test_a_dataset_in_the_place_of_a_loader_is_refused_with_the_loader(name, samples):
+    loaders = {"loader": [samples[:6]], name: samples}
+
+    with pytest.raises(OptionError, match=r"pass a loader: `ported.dataloader\(dataset"):
+        fit(port(make_model()), epochs=1, progress=False, **loaders)
+
+
+def test_a_single_callback_needs_no_list(samples):
+    class Counter:
+        count = 0
+
+        def on_train_batch_end(self, *_of_call):
+            self.count += 1
+
+    counter = Counter()
+
+    fit(port(make_model()), [samples[:6]], 2, progress=False, callbacks=counter)
+
+    assert counter.count == 2

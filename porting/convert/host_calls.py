@@ -1,0 +1,141 @@
+"""Find what a loop does on the host and a device's call does itself: gradients cleared and clipped, the step made."""
+
+from __future__ import annotations
+
+import ast
+from typing import Dict, List, Optional, Sequence
+
+from porting.convert.program import Found, Program
+from porting.convert.sites import Role
+from porting.convert.training_step import StepError, TrainingStep, find_loop
+from porting.convert.trees import Function, ProgramFile
+from porting.source.facts import Kind, ProgramObject
+
+__all__ = ["check_host_calls", "list_host_calls", "read_optimizer"]
+
+_OF_DEVICE = ("SGD", "Adam", "AdamW", "RMSprop")
+_TAKE_ANOTHER = f"take one that the device has ({', '.join(_OF_DEVICE)}), or convert with `--style minimal`"
+_HOST = (Role.ZERO_GRAD, Role.BACKWARD, Role.CLIP, Role.STEP)
+
+
+def list_host_calls(program: Program, file: ProgramFile, function: Optional[Function]) -> List[ast.Call]:
+    """List the calls of a function that a device's call makes itself, and those on a `GradScaler`."""
+    found = [one.call for one in program.sites if one.site.role in _HOST and one.file is file]
+    scaled = [call for call in program.facts.calls if call.is_on(Kind.SCALER) and not call.is_method("scale")]
+    facts = [*scaled, *program.facts.list_methods("zero_grad")]
+    found += [call.node for call in facts if program.find_file(call.where.file) is file]
+    unique = {id(one): one for one in found}
+    return [one for one in unique.values() if file.find_function(one) is function]
+
+
+def read_optimizer(file: ProgramFile, backward: ast.Call, steps: Sequence[Found], host: Sequence[ast.Call]) -> ast.expr:
+    """Return the optimizer whose steps are made; raises StepError for several, and for one with a closure."""
+    found: Dict[str, ast.expr] = {}
+    for call in host:
+        if any(one.call is call for one in steps) and isinstance(call.func, ast.Attribute):
+            if call.args or call.keywords:
+                raise StepError(file, call, "the optimizer calls a closure in its step")
+            found[ast.unparse(call.func.value)] = call.func.value
+        elif _get_method(call) == "step" and call.args:  # a scaler's
+            found[ast.unparse(call.args[0])] = call.args[0]
+    if len(found) > 1:
+        raise StepError(file, backward, f"{len(found)} optimizers make their steps in the loop")
+    if not found:
+        raise StepError(file, backward, "the optimizer's step does not stand in the function of the backward pass")
+    return next(iter(found.values()))
+
+
+def _get_method(call: ast.Call) -> str:
+    return call.func.attr if isinstance(call.func, ast.Attribute) else ""
+
+
+def check_host_calls(program: Program, step: TrainingStep, calls: Sequence[ast.Call]) -> None:
+    """Note what a device's call does of the step; raises StepError for what it would do otherwise than the loop."""
+    file = step.file
+    if not any(_get_method(call) == "zero_grad" for call in calls):
+        raise StepError(file, step.backward, "nothing clears the gradients, which are added up from step to step")
+    at_step = next(call for call in calls if _get_method(call) == "step")
+    for one in _list_optimizers(program, at_step):
+        name = one.name.rpartition(".")[2]
+        # an `Optimizer` is one that the command line names, and the proof tells
+        if not one.name.startswith("torch.optim.") or name not in (*_OF_DEVICE, "Optimizer"):
+            raise StepError(file, at_step, f"the device has no `{name}`", _TAKE_ANOTHER)
+    of_scaler = {id(one.node) for one in program.facts.calls if one.is_on(Kind.SCALER) and not one.is_method("step")}
+    clips = {id(one.call) for one in program.list_sites(Role.CLIP)}
+    for call in calls:
+        _check_place(step, call, at_step, is_clip=id(call) in clips)
+        is_handed_over = id(call) in clips and _hand_over_norm(step, call)
+        if not is_handed_over and id(call) not in of_scaler:
+            _check_condition(step, file.get_statement(call), calls)
+    step.accumulation = _find_accumulation(step, at_step)
+    for node in ast.walk(step.scope):
+        if isinstance(node, ast.Attribute) and node.attr == "grad":
+            raise StepError(file, node, "the loop looks at gradients, which stay on the device")
+    step.host = [file.get_statement(one) for one in calls]
+
+
+def _check_place(step: TrainingStep, call: ast.Call, at_step: ast.Call, *, is_clip: bool) -> None:
+    """Raise StepError for a call whose result is used, or which has no effect where it stands."""
+    statement = step.file.get_statement(call)
+    if not isinstance(statement, ast.Expr) or statement.value is not call:
+        raise StepError(step.file, call, f"what `{ast.unparse(call.func)}` returns is used")
+    is_clear = _get_method(call) == "zero_grad" and step.backward.lineno < call.lineno < at_step.lineno
+    if is_clear or is_clip and call.lineno > at_step.lineno:
+        raise StepError(step.file, call, f"`{ast.unparse(statement)}` stands where it has no effect on the step")
+
+
+def _hand_over_norm(step: TrainingStep, call: ast.Call) -> bool:
+    """Note the norm that gradients are clipped to, and tell whether a test of its own goes with it."""
+    test = _find_condition(step.file, step.file.get_statement(call))
+    norm = _read_norm(step.file, call)
+    step.max_norm = norm if test is None else ast.IfExp(test, norm, ast.Constant(None))
+    return test is not None
+
+
+def _list_optimizers(program: Program, at_step: ast.Call) -> List[ProgramObject]:
+    facts = [call for call in program.facts.calls if call.node is at_step]
+    found = [one for call in facts for one in (*call.receiver, *call.given) if one.kind is Kind.OPTIMIZER]
+    return [one for one in found if one.name and not one.is_guess]
+
+
+def _find_condition(file: ProgramFile, statement: ast.stmt) -> Optional[ast.expr]:
+    """Find the test of an `if` that is there for one statement alone: `if args.clip > 0`."""
+    above = next(file.iter_above(statement))
+    if not isinstance(above, ast.If) or above.body != [statement] or above.orelse:
+        return None
+    is_fixed = not any(isinstance(one, (ast.Call, ast.Mod)) for one in ast.walk(above.test))
+    return above.test if is_fixed else None
+
+
+def _check_condition(step: TrainingStep, statement: ast.stmt, calls: Sequence[ast.Call]) -> None:
+    """Raise StepError for a part of the step that is not made in each turn; either branch may make it."""
+    own = {id(block) for block, _ in step.file.list_blocks(step.file.get_statement(step.backward))}
+    for above in step.file.iter_above(statement):
+        if above is step.function:
+            return
+        blocks = [getattr(above, name, []) for name in ("body", "orelse")]
+        if isinstance(above, ast.If) and not own & {id(block) for block in blocks}:
+            inner = [{id(node) for one in block for node in ast.walk(one)} for block in blocks]
+            if not all(any(id(call) in ids for call in calls) for ids in inner):
+                raise StepError(step.file, statement, f"`{ast.unparse(statement)}` is not made in each turn")
+
+
+def _read_norm(file: ProgramFile, call: ast.Call) -> ast.expr:
+    given = {one.arg: one.value for one in call.keywords}
+    norm = call.args[1] if len(call.args) > 1 else given.pop("max_norm", None)
+    name = ast.unparse(call.func)
+    is_plain = not given and len(call.args) < 3 and "norm" in name and ".parameters()" in ast.unparse(call)
+    if norm is None or not is_plain:
+        raise StepError(file, call, f"`{name}` clips as no device's optimizer does")
+    return norm
+
+
+def _find_accumulation(step: TrainingStep, at_step: ast.Call) -> Optional[ast.For]:
+    """Find the loop of backward passes before one step: one with a number of turns, which may be 1."""
+    loop = find_loop(step.file, step.backward)
+    if find_loop(step.file, at_step) is loop:
+        return None
+    if isinstance(loop, ast.For) and isinstance(loop.iter, ast.Call) and len(loop.iter.args) == 1:
+        if ast.unparse(loop.iter.func) == "range":
+            return loop
+    raise StepError(step.file, step.backward, "gradients of several backward passes make one step")

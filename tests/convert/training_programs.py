@@ -1,0 +1,62 @@
+"""Run training programs before and after a conversion, for tests."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+
+import torch
+
+from tests.convert.conversions import convert_text
+
+__all__ = ["HEAD", "convert_idiomatic", "read_reason", "train_all_ways", "write_loop"]
+
+HEAD = """\
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Linear(4, 3)
+criterion = nn.CrossEntropyLoss()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+"""
+
+
+def write_loop(*lines, head=HEAD):
+    """Write a program of four steps, whose batch is `x` and `y`."""
+    body = ["x, y = torch.randn(8, 4), torch.randint(0, 3, (8,))", *lines]
+    return head + "for step in range(4):\n" + "".join(f"    {line}\n" for line in body)
+
+
+def convert_idiomatic(folder, text):
+    """Convert a program that leaves nothing, and return its new text."""
+    text, made = convert_text(folder, text, style="idiomatic")
+    assert not made.left
+    return text
+
+
+def read_reason(folder, text):
+    """Return why a program is left as it is; nothing of its training changes."""
+    new, made = convert_text(folder, text, style="idiomatic")
+    assert "to_ipu" not in new
+    assert len(made.left) == 1
+    return made.left[0].reason
+
+
+def train_all_ways(folder, text, monkeypatch):
+    """Run a program as it is, converted, and on the simulator; return the weights of each, and the last text."""
+    converted = convert_idiomatic(folder, text)
+    (folder / "converted.py").write_text(converted)
+    weights = []
+    for name, words in (("train.py", ()), ("converted.py", ()), ("converted.py", ("--device", "sim"))):
+        monkeypatch.setattr(sys, "argv", [name, *words])
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+        monkeypatch.delenv("PORT_DEVICE", raising=False)
+        model = runpy.run_path(str(folder / name), run_name="__main__")["model"]
+        weights.append([value.clone() for value in model.state_dict().values()])
+    monkeypatch.delenv("PORT_DEVICE", raising=False)
+    assert all(torch.equal(one, other) for one, other in zip(weights[0], weights[1]))
+    for one, other in zip(weights[0], weights[2]):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+    return converted
