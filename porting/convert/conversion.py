@@ -45,6 +45,9 @@ PLAIN = "plain"
 """The style of a project whose port was taken out."""
 
 
+_ONE_PROCESS = "a port trains in one process; its replicas, `PortOptions(replicas=)`, share each batch"
+
+
 @dataclass
 class Conversion:
     """What becomes of a project: new texts by path, the edits behind them, and what could not be decided."""
@@ -115,8 +118,8 @@ def plan_conversion(
     option = (choose_option if style == "idiomatic" else add_device_option)(program, edits)
     made = Conversion(root, script, arguments, style, option)
     of_library = port_trainers(program, option, edits)
-    if of_library is not None:
-        made.style = INTEGRATION
+    made.style = style if of_library is None else INTEGRATION
+    made.notes += [_ONE_PROCESS] if option.sets_process else []
     made.left += STYLES[style](program, option, edits) if of_library is None else of_library
     made.left += free_of_cuda(program, option, edits)
     if not any(edit.kind == "port" for file in edits.values() for edit in file.edits):

@@ -72,6 +72,7 @@ def test_a_port_of_several_processes_is_one_process_without_a_wrapper(tmp_path):
     )
     assert [word for word in words if word not in text] == []
     assert not made.left
+    assert "one process" in made.notes[0]
 
 
 def test_what_is_told_of_processes_is_told_before_the_program_asks(tmp_path):

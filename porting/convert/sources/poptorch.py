@@ -253,6 +253,9 @@ class _Writer:
             return
         statement = file.get_statement(call.node)
         is_alone = isinstance(statement, ast.Expr) and statement.value is call.node
+        if name == "randomSeed":
+            code = f"torch.manual_seed({self._say(call.node.args[0])})"
+            self._edits[file.path].insert_before(statement, code, "port", "PopTorch seeds the host, too")
         is_first = isinstance(holder, ast.Call) and ast.unparse(holder) == "poptorch.Options()"
         if is_first:
             self._replace(file, call.node, f"PortOptions({setting})", "the port's options")

@@ -82,6 +82,11 @@ def test_executors_options_and_loaders_have_counterparts(tmp_path):
             "options.outputMode(poptorch.OutputMode.All)",
             'options = options.replace(output_mode="all")',
         ),
+        (
+            "options.deviceIterations(2)",
+            "options.randomSeed(3)",
+            "torch.manual_seed(3)\n    options = options.replace(seed=3)",
+        ),
         ("poptorch.Options()", "poptorch.Options().deviceIterations(3)", "options = PortOptions(device_iterations=3)"),
     ],
 )
