@@ -11,7 +11,7 @@ from typing import Any, Dict, FrozenSet, List, Optional, Sequence, Set, Union
 import libcst as cst
 from libcst import matchers as m
 
-from porting.convert.editing import OWN_IMPORT, OWN_MODULES, list_first_imports
+from porting.convert.own_imports import OWN_IMPORT, OWN_MODULES, list_first_imports
 from porting.source.patches.edits import REMOVED
 from porting.source.patches.fixes import EmptyLines
 

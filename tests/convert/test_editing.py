@@ -102,12 +102,6 @@ def test_imports_come_where_imports_are_and_once(edits_of):
     )
 
 
-def test_an_import_that_the_file_has_for_nothing_is_added_with_a_mark(edits_of):
-    edits = edits_of("import os\n\nx = 1\n")
-    edits.add_import("import os")
-    assert edits.apply() == b"import os  # of the port\nimport os\n\nx = 1\n"
-
-
 def test_an_argument_comes_before_those_by_keyword(edits_of):
     edits = edits_of("x = f(\n    a,\n    b=1,  # one\n)\ny = g()\n")
     for name in ("x", "y"):
