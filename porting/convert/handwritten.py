@@ -88,6 +88,9 @@ class _Rewriter:
         targets = list_targets(statement)
         keywords = {one.arg or "**": one.value for one in call.node.keywords}
         unknown = next((name for name in keywords if name not in (*_ARGUMENTS, "loss", "model")), None)
+        told = _find_told_options(file, call.node, keywords.get("options"))
+        if isinstance(told, ast.Assign):
+            keywords["options"] = told.value
         fault = f"`{unknown}` of `to_ipu` is not written as a plain loop" if unknown else _find_option(keywords)
         given = [*call.node.args, *([None] * 2)]
         model, loss = keywords.get("model", given[0]), keywords.get("loss", given[1])
@@ -107,6 +110,8 @@ class _Rewriter:
         if not is_host and not made.optimizer:
             self._leave(file, call.node, "the port has no optimizer: the device's default, SGD with 0.01, trains it")
             return
+        if isinstance(told, ast.Assign):
+            self._edits[file.path].remove(told, "port", "plain PyTorch has no such options")
         if made.model == made.name:
             self._edits[file.path].remove(statement, "port", "the plain model keeps its name")
         else:
@@ -197,6 +202,16 @@ class _Rewriter:
             self._edits[file.path].insert_before(statement, line, "port", "a checkpoint of plain PyTorch")
         self._edits[file.path].remove(statement, "port", "a checkpoint of plain PyTorch")
         self._edits[file.path].add_import("import torch", why="checkpoints are torch's")
+
+
+def _find_told_options(file: ProgramFile, call: ast.Call, options: Optional[ast.expr]) -> Optional[ast.stmt]:
+    """Find the one statement that makes a port's options, where nothing else reads their name."""
+    if not isinstance(options, ast.Name):
+        return None
+    reads = [one for one in ast.walk(file.tree) if isinstance(one, ast.Name) and one.id == options.id]
+    scope = file.find_function(call) or file.tree
+    made = list(file.iter_assignments(options.id, scope))
+    return made[0] if len(made) == 1 and len(reads) == 2 else None
 
 
 def _find_option(keywords: Dict[str, ast.expr]) -> str:

@@ -86,6 +86,18 @@ def test_what_a_port_does_has_words_of_plain_pytorch(tmp_path, old, new, line):
     assert not made.left
 
 
+def test_options_that_have_a_name_go_with_the_port(tmp_path):
+    making = f"{_MAKING[:-1]}, options=options)"
+    text, made = eject(
+        tmp_path,
+        PROGRAM.replace(_MAKING, making).replace(
+            "    ported =", "    options = PortOptions(micro_batch=8)\n    ported ="
+        ),
+    )
+    assert "ptions" not in text
+    assert not made.left
+
+
 def test_a_model_that_keeps_its_name_loses_its_port(tmp_path):
     text, _made = eject(tmp_path, PROGRAM.replace("ported", "model"))
     assert "lr=0.1)\n    for x, y in batches:\n        optimizer.zero_grad()\n        output = model(x)" in text
