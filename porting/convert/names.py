@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from typing import Iterator, List, Sequence, Set
 
-__all__ = ["collect_reads", "collect_writes", "get_root", "iter_chains", "iter_units", "substitute"]
+__all__ = ["collect_reads", "collect_writes", "get_root", "iter_chains", "iter_units", "parse_expression", "substitute"]
 
 _OF_TENSORS = ("T", "data", "device", "dtype", "is_cuda", "mT", "ndim", "shape")
 
@@ -23,6 +23,11 @@ def get_root(node: ast.AST) -> str:
     while isinstance(node, (ast.Attribute, ast.Subscript, ast.Starred)):
         node = node.value
     return node.id if isinstance(node, ast.Name) else ""
+
+
+def parse_expression(text: str) -> ast.expr:
+    """Parse an expression."""
+    return ast.parse(text, mode="eval").body
 
 
 def collect_reads(*nodes: ast.AST) -> Set[str]:
@@ -100,7 +105,7 @@ class _Substitution(ast.NodeTransformer):
         if isinstance(node, ast.expr) and isinstance(getattr(node, "ctx", ast.Load()), ast.Load):
             name = self._names.get(ast.unparse(node))
             if name is not None:
-                return ast.parse(name, mode="eval").body
+                return parse_expression(name)
         return super().generic_visit(node)
 
 

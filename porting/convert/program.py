@@ -8,16 +8,18 @@ from __future__ import annotations
 import ast
 import os
 from dataclasses import dataclass, field
-from typing import Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
+from typing import Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Type, TypeVar
 
 from porting.convert.sites import Role, Site
-from porting.convert.trees import Function, ProgramFile
+from porting.convert.trees import Function, ProgramFile, list_bases
 from porting.diagnostics import ExecutableError
 from porting.source.facts import Call, Facts, Kind, ProgramObject
 from porting.source.project import Project, read_programs
 from porting.source.walk import collect_facts
 
 __all__ = ["Found", "Program", "read_program"]
+
+Node = TypeVar("Node", bound=ast.AST)
 
 _OF_OPTIMIZER = {"step": Role.STEP, "zero_grad": Role.ZERO_GRAD}
 _CLIPS = ("torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad_value_")
@@ -120,14 +122,19 @@ class Program:
 
     def iter_classes(self, name: str) -> Iterator[Tuple[ProgramFile, ast.ClassDef]]:
         """Iterate over the classes of a name, and over their bases in the program."""
+        for file, node in self.iter_nodes(ast.ClassDef):
+            if node.name == name:
+                yield file, node
+                for base in list_bases(node):
+                    if base != name:
+                        yield from self.iter_classes(base)
+
+    def iter_nodes(self, kind: Type[Node]) -> Iterator[Tuple[ProgramFile, Node]]:
+        """Iterate over the nodes of a kind in all files."""
         for file in self.files.values():
             for node in ast.walk(file.tree):
-                if isinstance(node, ast.ClassDef) and node.name == name:
+                if isinstance(node, kind):
                     yield file, node
-                    for base in node.bases:
-                        inner = base.attr if isinstance(base, ast.Attribute) else getattr(base, "id", "")
-                        if inner and inner != name:
-                            yield from self.iter_classes(inner)
 
 
 def read_program(root: str, script: str) -> Program:
