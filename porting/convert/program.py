@@ -71,6 +71,10 @@ class Program:
                 self.sites.append(Found(site, file, call))
         self.is_observed = True
 
+    def list_facts(self, *nodes: ast.AST) -> List[Call]:
+        """List what the walk says of some calls."""
+        return [call for call in self.facts.calls if call.node in nodes]
+
     def iter_callers(self, file: ProgramFile, function: Function) -> Iterator[Tuple[ProgramFile, ast.Call]]:
         """Iterate over the calls of one of the program's functions, as the walk has followed them."""
         name = file.name_function(function)
@@ -99,7 +103,7 @@ class Program:
     def iter_makings(self, call: ast.Call) -> Iterator[Tuple[ProgramFile, ast.stmt]]:
         """Iterate over the statements that make the models which a call may call, or which hold what it calls."""
         modules = self.facts.list_program_objects(Kind.MODULE)
-        inner = [one for fact in self.facts.calls if fact.node is call for one in fact.receiver]
+        inner = [one for fact in self.list_facts(call) for one in fact.receiver]
         whole: List[ProgramObject] = []
         while inner:
             one = inner.pop()

@@ -19,6 +19,7 @@ __all__ = [
     "find_argument",
     "find_default",
     "find_keyword",
+    "iter_blocks",
     "list_bases",
     "list_parameters",
     "list_targets",
@@ -46,6 +47,10 @@ class ProgramFile:
     def tree(self) -> ast.Module:
         """The syntax tree, whose nodes are those of the facts."""
         return self.unit.tree
+
+    def holds(self, node: ast.AST) -> bool:
+        """Tell whether a node is one of this file."""
+        return node in self._parents
 
     def iter_above(self, node: ast.AST) -> Iterator[ast.AST]:
         """Iterate over what a node stands in, from the inside out."""
@@ -92,7 +97,7 @@ class ProgramFile:
         found: List[Tuple[Sequence[ast.stmt], int]] = []
         inner: ast.AST = statement
         for above in self.iter_above(statement):
-            for block in _iter_blocks(above):
+            for block in iter_blocks(above):
                 place = next((number for number, one in enumerate(block) if one is inner), None)
                 if place is not None:
                     found.append((block, place))
@@ -201,7 +206,8 @@ def _iter_targets(target: ast.AST) -> Iterator[ast.AST]:
         yield target
 
 
-def _iter_blocks(node: ast.AST) -> Iterator[Sequence[ast.stmt]]:
+def iter_blocks(node: ast.AST) -> Iterator[List[ast.stmt]]:
+    """Iterate over the blocks of a statement, without those of its `except` clauses."""
     for name in ("body", "orelse", "finalbody"):
         block = getattr(node, name, None)
         if isinstance(block, list):
