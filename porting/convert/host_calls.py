@@ -91,13 +91,8 @@ def _hand_over_norm(step: TrainingStep, call: ast.Call) -> bool:
 
 
 def _list_optimizers(program: Program, at_step: ast.Call) -> List[ProgramObject]:
-    found = [
-        one
-        for call in program.list_facts(at_step)
-        for one in (*call.receiver, *call.given)
-        if one.kind is Kind.OPTIMIZER
-    ]
-    return [one for one in found if one.name and not one.is_guess]
+    found = [one for call in program.list_facts(at_step) for one in (*call.receiver, *call.given)]
+    return [one for one in found if one.kind is Kind.OPTIMIZER and one.name and not one.is_guess]
 
 
 def _find_condition(file: ProgramFile, statement: ast.stmt) -> Optional[ast.expr]:
