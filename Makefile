@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
-SOURCES := porting tests conftest.py check_alone
+SOURCES := porting tests conftest.py setup.py check_alone
 # A file's tests stay in one process: they share what they train. The percentages are the progress.
 PYTEST := $(BIN)/pytest -n 2 --dist loadfile --durations=10
 
@@ -11,7 +11,7 @@ PYTEST := $(BIN)/pytest -n 2 --dist loadfile --durations=10
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test public widths hardware-path pythons torch check all-tests wheels lint format-check types imports syntax dead fix wheel coverage-page bench clean
+.PHONY: help demo test public widths hardware-path pythons torch check all-tests wheels lint format-check types imports syntax dead fix wheel coverage-page docs bench clean
 
 help: ## say what each target does
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -70,6 +70,9 @@ wheel: $(READY) ## build the wheel into dist/
 coverage-page: $(READY) ## write docs/simulator-coverage.md again
 	$(BIN)/python -m tests.simulator.coverage_page
 
+docs: $(READY) ## build the documentation site into site/
+	$(BIN)/python -m tests.docs.site
+
 bench: $(READY) ## time a simulated step against an eager one
 	$(BIN)/python -m porting bench overhead
 
@@ -79,12 +82,13 @@ public: $(READY) ## install the public models of `porting bench` into .venv/publ
 	PYTHONPATH=.venv/public $(PYTEST) tests/bench/test_public.py tests/bench/test_public_models.py
 
 clean: ## remove what was built, but not .venv
-	rm -rf build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf build dist site src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 
-# torch first and alone: a range would fetch the newest build and gigabytes of CUDA with it
+# torch first and alone: a range would fetch the newest build and gigabytes of CUDA with it. That of PyPI has CUDA in any
+# case: TORCH_INDEX=https://download.pytorch.org/whl/cpu has none.
 $(READY): setup.cfg pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet "$$(grep '^torch==' constraints.txt)"
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[bench,recipes,fix,hf,ignite,lightning,transformers,accelerate,dev]'
+	$(BIN)/pip install --quiet $(TORCH_INDEX:%=--index-url %) "$$(grep '^torch==' constraints.txt)"
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[bench,recipes,fix,ignite,lightning,transformers,accelerate,tensorboard,notebook,docs,dev]'
 	$(BIN)/python -m compileall -q -j 2 porting  # pip does so for packages that it copies; a first call takes half as long
 	touch $@

@@ -232,15 +232,32 @@ def test_the_version_is_written_down_once():
     assert [text for text in texts if f'"{porting.__version__}"' in text or f"= {porting.__version__}\n" in text] == []
 
 
-def test_every_direct_dependency_is_pinned_for_ci():
+def read_requirements():
     config = configparser.ConfigParser()
     config.read(ROOT / "setup.cfg")
-    wanted = config["options"]["install_requires"].split() + [
-        name for names in config["options.extras_require"].values() for name in names.split()
-    ]
+    return config["options"]["install_requires"], config["options.extras_require"]
+
+
+def test_every_direct_dependency_is_pinned_for_ci():
+    core, extras = read_requirements()
+    wanted = "\n".join([core, *(names for extra, names in extras.items() if extra != "all")]).split("\n")
     pinned = set(re.findall(r"^([\w-]+)==", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.MULTILINE))
 
-    assert {re.split("[<>=]", name)[0] for name in wanted} <= pinned
+    assert {re.split("[<>=;]", name)[0] for name in wanted if name and name[0] != "#"} <= pinned
+
+
+def test_all_is_every_extra_but_those_that_need_one_torch_or_work_on_this_repository():
+    _core, extras = read_requirements()
+    (in_all,) = re.findall(r"ipu-porting\[(.*)\]", extras["all"])
+
+    assert in_all.split(",") == sorted({*extras} - {"all", "dev", "public"})
+
+
+def test_no_two_extras_bring_the_same():
+    _core, extras = read_requirements()
+    brought = [tuple(sorted(name.partition(">")[0] for name in names.split())) for names in extras.values()]
+
+    assert len(brought) == len(set(brought))
 
 
 def test_a_warm_call_passes_through_few_files():

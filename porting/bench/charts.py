@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Callable, List, Sequence, Tuple
+from typing import TYPE_CHECKING, Callable, Dict, List, Sequence, Tuple
 
 from porting.bench.curve import CURVE_SIDES, allow_seconds
 from porting.bench.growth import Growth
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["draw_curve", "draw_growth", "draw_speed_ups", "require_matplotlib", "write_png"]
+__all__ = ["draw_curve", "draw_growth", "draw_roofline", "draw_speed_ups", "require_matplotlib", "write_png"]
 
 # legible on a white page and on a dark one
 _EAGER, _PORTED, _ASKED, _ALLOWED = GREY, "#3a7ebf", "#d0453c", "#2a9155"
@@ -84,6 +84,48 @@ def _draw_speed_ups(axes: Axes, cases: Sequence[Plain]) -> None:
         edge = case["demanded"] if -_MARK_SHARE * limit < gap < _LABEL_SHARE * limit else interval["high"]
         axes.annotate(f"{interval['median']:.2f}", (edge, place), (8, 0), textcoords="offset points", va="center")
     axes.set_xlabel("speed-up over eager (median of rounds, 95 % interval)")
+
+
+def draw_roofline(cases: Sequence[Plain]) -> str:
+    """Draw what each case attains below the roof, the most that this machine does of its work; return SVG.
+
+    Work is operations a byte that operators read and write. Cases without limits, or without operations, are left out.
+    """
+    measured = [case for case in cases if _count_flops(case)]
+    if not measured:
+        return ""
+    titles: Dict[str, str] = {}
+
+    def draw(figure: Figure) -> None:
+        axes = figure.subplots()
+        rates = [case["result"]["limits"]["rates"] for case in measured]
+        most = max(rate["flops_per_second"] for each in rates for rate in each["matmul"])
+        copied = max(each["copy_bytes_per_second"] for each in rates)
+        works = [_count_flops(case) / case["result"]["limits"]["work"]["operator_bytes"] for case in measured]
+        ends = [min([most / copied, *works]) / 4, max([most / copied, *works]) * 4]
+        roof = [ends[0], most / copied, ends[1]]
+        axes.plot(roof, [min(most, copied * work) / 1e9 for work in roof], color=INK, linewidth=1.5)
+        for number, (case, work) in enumerate(zip(measured, works)):
+            points = []
+            for side, colour in (("eager", _EAGER), ("ported", _PORTED)):
+                seconds = case["result"][side]["step_seconds"]["median"]
+                points.append(_count_flops(case) / seconds / 1e9)
+                gid = f"roof-{number}-{side}"
+                titles[gid] = f"{name_case(case)}, {side}: {points[-1]:.3g} GFLOP/s"
+                label = side if number == 0 else None
+                axes.plot([work], points[-1:], "o", color=colour, markersize=6, gid=gid, label=label)
+            axes.plot([work, work], points, color=_PORTED, linewidth=1, zorder=0)
+        axes.loglog()
+        axes.set_xlabel("operations a byte")
+        axes.set_ylabel("GFLOP/s")
+        figure.legend(loc="outside lower center", ncols=2)
+
+    return write_svg(draw, "what a step attains of this machine", titles)
+
+
+def _count_flops(case: Plain) -> float:
+    work = case["result"]["limits"]["work"]
+    return 0.0 if work is None else float(work["matmul_flops"] + work["convolution_flops"])
 
 
 def _find_extent(intervals: Sequence[Plain], *, scale: float = 1.0) -> Tuple[List[float], List[List[float]]]:

@@ -9,8 +9,9 @@ import argparse
 import json
 import signal
 import sys
+from collections import Counter
 from pathlib import Path
-from typing import Any, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
 
 from tqdm import tqdm
 
@@ -24,6 +25,7 @@ from porting.bench.case_tables import (
     read_counted_speed_up,
 )
 from porting.bench.choices import EAGER_WAYS, MATRIX_KEYS, NAMED_SETTINGS, PRECISIONS, BenchSettings
+from porting.bench.clusters import Cluster, parse_cluster, run_sweep
 from porting.bench.command_cases import (
     DEFAULT_TIMEOUT,
     choose_cases,
@@ -39,7 +41,7 @@ from porting.bench.curve import list_curves, make_curve_table
 from porting.bench.growth import list_growths, make_growth_table
 from porting.bench.pages import lay_out_result, list_failures
 from porting.bench.processes import Case, run_case
-from porting.bench.results import ResultFile, read_results
+from porting.bench.results import ResultFile, hold_results, read_results
 from porting.bench.tables import Table, lay_out_tables, name_case
 from porting.cli import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_NOT_RUN, count, positive
 from porting.cli.completion import offer
@@ -117,6 +119,14 @@ _OPTIONS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
         "part": {"type": parse_part, "metavar": "K/N", "help": "the K-th of N parts of all cases"},
         "resume": {"action": "store_true", "help": "go on with the file of --json: cases that are done stay"},
     },
+    "where it runs": {
+        "on": {
+            "type": parse_cluster,
+            "default": Cluster(),
+            "metavar": "CLUSTER",
+            "help": "local:N for N cases at a time, ray://HOST:PORT, ray://auto or dask://HOST:PORT (default: local:1)",
+        },
+    },
     "what is varied": {
         "engine": {"metavar": "NAME", "help": "auto, replay, aot, ... (default: the target's, or auto)"},
         "batch": {**_COUNT, "help": "samples of a micro-batch (default: the target's)"},
@@ -167,7 +177,7 @@ _OPTIONS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
 def run(arguments: argparse.Namespace) -> int:
     """Measure what is asked for and print it.
 
-    Raises PortingError E029, P004, T001, T002, T005, T006 or X001 before anything runs.
+    Raises PortingError E029, P004, T001, T002, T005, T006, T007, T008 or X001 before anything runs.
     """
     if arguments.list_workloads:
         return _show_workloads(as_json=arguments.format == "json")
@@ -196,18 +206,19 @@ def run(arguments: argparse.Namespace) -> int:
     cases = choose_cases(all_cases, arguments.part)
     for engine in dict.fromkeys(case.choices.engine for case, _timeout in cases):
         require_engine(engine or "auto")
-    results = ResultFile(
-        [case for case, _timeout in cases],
-        arguments.json,
-        earlier=read_results(arguments.json) if arguments.resume and arguments.json.exists() else None,
-        demanded_mean=find_demanded_mean(target, num_entries=len(entries)),
-    )
-    # ended from outside, it ends what it has started as well
-    before = signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
-    try:
-        interrupted = _measure_cases(cases, results, arguments.cache_dir)
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    with hold_results(arguments.json):
+        results = ResultFile(
+            [case for case, _timeout in cases],
+            arguments.json,
+            earlier=read_results(arguments.json) if arguments.resume and arguments.json.exists() else None,
+            demanded_mean=find_demanded_mean(target, num_entries=len(entries)),
+        )
+        # ended from outside, it ends what it has started as well
+        before = signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
+        try:
+            interrupted = _measure_cases(cases, results, arguments)
+        finally:
+            signal.signal(signal.SIGTERM, before)
     _tell_results(results, earlier, arguments)
     if interrupted:
         print("interrupted", file=sys.stderr)
@@ -249,41 +260,38 @@ def _check_usage(arguments: argparse.Namespace) -> None:
 # -- measuring ---------------------------------------------------------------------------------------------------------
 
 
-def _measure_cases(cases: Sequence[Tuple[Case, float]], results: ResultFile, cache_dir: Optional[Path]) -> bool:
-    """Run case after case; return whether an interrupt ended it. A terminal gets a progress bar, a log a line each."""
-    folder = None if cache_dir is None else str(cache_dir.absolute())
+def _measure_cases(cases: Sequence[Tuple[Case, float]], results: ResultFile, arguments: argparse.Namespace) -> bool:
+    """Run the cases; return whether an interrupt ended it. A terminal gets a progress bar, a log a line each."""
+    titles = [name_case(case.record("not_run")) for case, _timeout in cases]
+    waiting = {index: case for index, case in enumerate(cases) if results.own_cases[index]["status"] != "done"}
+
+    def tell(index: int, outcome: str) -> None:
+        if bar.disable:
+            print(f"[{index + 1}/{len(cases)}] {titles[index]}: {outcome}", file=sys.stderr, flush=True)
+
+    def put(index: int, record: Dict[str, Any]) -> None:
+        results.put(index, record)
+        speed_up = None if record["result"] is None else read_counted_speed_up(record["result"])
+        became = f"{record['status']} after" if speed_up is None else f"x{speed_up['wall']['median']:.2f} in"
+        tell(index, f"{became.replace('_', ' ')} {record['seconds']:.0f} s")
+
+    def look(under_way: Mapping[int, str], still: float) -> None:
+        told = (f"{titles[index]}: {text}" for index, text in under_way.items())
+        bar.set_description_str("; ".join(told) or str(arguments.on), refresh=False)
+        bar.n = len(cases) - still
+        bar.refresh()
+
     with tqdm(total=len(cases), disable=None, bar_format="{desc} |{bar:20}| {percentage:3.0f}% [{elapsed}]") as bar:
-        for index, (case, timeout) in enumerate(cases):
-            title = name_case(case.record("not_run"))
-            if results.own_cases[index]["status"] == "done":
-                bar.n = index + 1
-                _tell_case(bar, f"[{index + 1}/{len(cases)}] {title}", "done already")
-                continue
-
-            def progress(text: str, share: float, index: int = index, title: str = title) -> None:
-                bar.set_description_str(f"{title}: {text}", refresh=False)
-                bar.n = index + share
-                bar.refresh()
-
-            progress("starting", 0.0)
-            try:
-                record = run_case(case, cache_dir=folder, timeout=timeout, progress=progress)
-            except KeyboardInterrupt:
-                results.put(index, case.record("interrupted", reason="Ctrl-C"))
-                return True
-            results.put(index, record)
-            bar.n = index + 1
-            speed_up = None if record["result"] is None else read_counted_speed_up(record["result"])
-            became = f"{record['status']} after" if speed_up is None else f"x{speed_up['wall']['median']:.2f} in"
-            told = f"{became.replace('_', ' ')} {record['seconds']:.0f} s"
-            _tell_case(bar, f"[{index + 1}/{len(cases)}] {title}", told)
+        for index in sorted(set(range(len(cases))) - set(waiting)):
+            tell(index, "done already")
+        folder = None if arguments.cache_dir is None else str(arguments.cache_dir.absolute())
+        created = results.content["created"]
+        try:
+            run_sweep(arguments.on, waiting, run_case, cache_dir=folder, sweep=created, put=put, look=look)
+        except KeyboardInterrupt:
+            return True
     results.finish()
     return False
-
-
-def _tell_case(bar: tqdm, title: str, told: str) -> None:
-    if bar.disable:
-        print(f"{title}: {told}", file=sys.stderr, flush=True)
 
 
 # -- telling -----------------------------------------------------------------------------------------------------------
@@ -310,9 +318,15 @@ def _tell_results(results: ResultFile, earlier: Optional[Mapping[str, Any]], arg
         print(f"wrote {file}", file=sys.stderr)
 
 
+def _write_machine(machine: Mapping[str, Any]) -> str:
+    return f"{machine['processor']}, {machine['num_cores']} cores, Python {machine['python']}, torch {machine['torch']}"
+
+
 def _print_tables(results: ResultFile, compared: Optional[Table]) -> None:
     machine = results.content["machine"]
-    print(f"{machine['processor']}, {machine['num_cores']} cores, Python {machine['python']}, torch {machine['torch']}")
+    ran_on = Counter(_write_machine(case.get("machine") or machine) for case in results.cases)
+    for described, number in ran_on.items():
+        print(described if len(ran_on) == 1 else f"{described}: {number} of {len(results.cases)} cases")
     # the load of other programs only: that of the minute before this one began
     if (machine["load_average"] or 0.0) > machine["num_cores"] / 2 and machine["omp_num_threads"] != "1":
         print(f"the machine was busy (load {machine['load_average']:.1f}), and threads that wait for each other say")

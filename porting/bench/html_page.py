@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any, Dict, Iterator, Optional, Sequence, Tuple
 
 from porting.bench.case_tables import list_rows, list_way_tables
-from porting.bench.charts import draw_curve, draw_growth, draw_speed_ups, require_matplotlib
+from porting.bench.charts import draw_curve, draw_growth, draw_roofline, draw_speed_ups, require_matplotlib
 from porting.bench.curve import list_curves, make_curve_table
 from porting.bench.growth import list_growths, make_growth_table
 from porting.bench.pages import iter_facts, list_candidate_rows, list_step_rows, write_headline
@@ -29,6 +29,8 @@ _STYLE = """
 body { max-width: 82rem; } th, td { padding: .3rem .45rem; }
 svg { display: block; width: 100%; max-width: 36rem; }
 @media (max-width: 48rem) { th, td { padding: .2rem .3rem; font-size: 13px; } }
+.pictures { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 24rem), 1fr)); gap: 0 1.5rem; }
+.pictures > * { min-width: 0; } h3 { font-size: 1rem; }
 pre.notes, .facts td { white-space: pre-wrap; }
 .facts td { text-align: left; } .facts th, .facts td { vertical-align: top; border: 0; padding: .1rem .45rem; }
 """
@@ -82,16 +84,22 @@ _CURVE = (
     "executables is empty (cold), or has what the step needs (warm). Charts show medians and extents: above 1 "
     "the port is ahead, and from a dashed line on another engine runs it."
 )
+_ROOFLINE = (
+    "The line is the most that products of matrices and copies attain on this machine: memory holds a step back on its "
+    "slope, computing on its flat part. Operations and bytes are those of eager's operators."
+)
 
 
 def _iter_sections(results: Plain, comparison: Optional[Table]) -> Iterator[_Section]:
     cases = results["cells"]
-    yield "Figures", "", [("", Table("", list_rows(cases)))]
-    ways = list_way_tables(cases, summary=results["summary"])
-    yield "Over the best way without the port", "", [("", table) for table in ways]
+    roofline = draw_roofline([case for case in cases if case["result"] is not None])
+    yield "What the machine allows", _ROOFLINE, [(roofline, Table(""))] if roofline else []
     curves = [(draw_curve(curve), make_curve_table(curve, name=name)) for name, curve in list_curves(cases)]
     yield "Time to N steps", _CURVE, curves
     yield "Growth", "", [(draw_growth(growth), make_growth_table(growth)) for growth in list_growths(cases)]
+    yield "Figures", "", [("", Table("", list_rows(cases)))]
+    ways = list_way_tables(cases, summary=results["summary"])
+    yield "Over the best way without the port", "", [("", table) for table in ways]
     yield "Against an earlier run", "", [] if comparison is None else [("", comparison)]
 
 

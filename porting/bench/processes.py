@@ -64,12 +64,18 @@ class Case:
 
 
 def run_case(
-    case: Case, *, cache_dir: Optional[str], timeout: Optional[float], progress: Progress = lambda _text, _share: None
+    case: Case,
+    *,
+    cache_dir: Optional[str],
+    timeout: Optional[float],
+    progress: Progress = lambda _text, _share: None,
+    folder: Optional[str] = None,
 ) -> Dict[str, Any]:
     """Measure a case in a child process and return its record, even if the process fails or dies.
 
     Without `cache_dir`, executables go to a folder that is deleted afterwards: compiling is measured cold. `timeout` is
-    in seconds. An interrupt (Ctrl-C) ends the process and is passed on.
+    in seconds. The process works in `folder`, or in that of this one. What `progress` raises ends it and is passed on,
+    as an interrupt is.
     """
     task = {
         "source": {"loader": case.loader, "arguments": {**case.arguments, "cache_dir": cache_dir}},
@@ -77,7 +83,7 @@ def run_case(
         "settings": case.settings.to_dict(),
     }
     start = time.perf_counter()
-    with Child("case", task) as child:
+    with Child("case", task, folder=folder) as child:
         status, reason, result = child.wait(timeout, progress)
         return case.record(status, result=result, reason=reason, seconds=time.perf_counter() - start)
 
@@ -106,15 +112,16 @@ class Child:
         task: Mapping[str, Any],
         *,
         environment: Optional[Mapping[str, str]] = None,
+        folder: Optional[str] = None,
         is_asked: bool = False,
     ) -> None:
-        """Start the process, in the folder of this one."""
+        """Start the process, in a folder, or in that of this one."""
         self._subject = f"{task['side']}: the process" if "side" in task else "the process"
         self._questions, answers = multiprocessing.Pipe()
         self.process = BoundProcess(
             "porting.bench.child:do_job",
             {"job": job, "started": time.time(), "answers": answers.fileno(), **task},
-            working_folder=os.getcwd(),
+            working_folder=folder or os.getcwd(),
             environment=make_environment() if environment is None else environment,
             passed=[answers.fileno()] if is_asked else [],
         )
@@ -130,14 +137,12 @@ class Child:
     def wait(self, timeout: Optional[float] = None, progress: Progress = lambda _text, _share: None) -> Outcome:
         """Wait for the end of the process and pass its progress on; say what became of it."""
         deadline = None if timeout is None else time.monotonic() + timeout
-        said = ""
+        text, share = "starting", 0.0
         while not self.process.wait(_POLL_SECONDS):
             with contextlib.suppress(OSError, ValueError):
-                line = (self.process.folder / "progress").read_text(encoding="utf-8")
-                if line != said:
-                    said = line
-                    share, _, text = line.partition(" ")
-                    progress(text, float(share))
+                written, _, text = (self.process.folder / "progress").read_text(encoding="utf-8").partition(" ")
+                share = float(written)
+            progress(text, share)
             if deadline is not None and time.monotonic() > deadline:
                 self.process.kill()
                 return Outcome("timeout", f"it ran longer than {timeout:.0f} s")

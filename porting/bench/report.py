@@ -145,7 +145,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Record:
-    """One case of a run; `result` is None unless it was measured."""
+    """One case of a run; `result` is None unless it was measured, `machine` unless a cluster ran it."""
 
     name: str
     target: str
@@ -156,6 +156,7 @@ class Record:
     seconds: float
     demanded: Optional[float]
     result: Optional[BenchReport]
+    machine: Optional[Machine] = None
 
 
 @dataclass(frozen=True)

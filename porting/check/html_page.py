@@ -16,8 +16,8 @@ __all__ = ["write_report_page"]
 _MOST_PLACES = 12
 
 _STYLE = """
-.error { border-left: 4px solid #b3261e; } .warning { border-left: 4px solid #b26a00; }
-.note { border-left: 4px solid #3b6ea8; }
+.finding.error { border-left: 4px solid #b3261e; } .finding.warning { border-left: 4px solid #b26a00; }
+.finding.note { border-left: 4px solid #3b6ea8; }
 .finding { padding: .1rem 1rem .3rem; margin: 1rem 0; background: var(--block); }
 .finding h3 { font-size: 1rem; margin: .5rem 0; } .finding ul { margin: .4rem 0; padding-left: 1.2rem; }
 .badge { color: #fff; border-radius: 3px; padding: .05rem .45rem; font-size: 12px; margin-right: .4rem; }
@@ -41,7 +41,7 @@ def _write_fact(fact: str) -> str:
 
 def _write_body(report: Report) -> Iterator[str]:
     yield f"<h1>Between <code>{escape(report.program)}</code> and an IPU</h1>"
-    yield f'<p class="verdict {"ok" if report.is_clean else "no"}">{mark_up(report.summary)}</p>'
+    yield f'<p class="verdict {_find_worst(report)}">{mark_up(report.summary)}</p>'
     yield from map(_write_fact, report.facts)
     if report.needs:
         yield from _write_needs(report)
@@ -59,9 +59,18 @@ def _write_body(report: Report) -> Iterator[str]:
         yield f"<pre>{escape(read_page(code))}</pre></details>"
 
 
+def _find_worst(report: Report) -> str:
+    """Find the severity of the worst that stands; what was left out is no better than a warning."""
+    if report.is_clean:
+        return "ok"
+    severities = {Severity(finding.severity) for finding in report.standing}
+    return next((severity.value for severity in Severity if severity in severities), Severity.WARNING.value)
+
+
 def _write_needs(report: Report) -> Iterator[str]:
     yield "<h2>What a port needs, in this order</h2>"
-    yield '<table class="needs"><tr><th></th><th>what</th><th>code</th><th>where</th><th>shown by</th></tr>'
+    header = "".join(f"<th>{name}</th>" for name in ("", "what", "code", "where", "shown by"))
+    yield f'<table class="needs stacked"><tr class="head">{header}</tr>'
     for number, need in enumerate(report.needs, 1):
         places = escape(join_names(need.places, most=_MOST_PLACES, quote=""))
         recipe = f"<code>{escape(need.recipe)}</code>" if need.recipe else ""

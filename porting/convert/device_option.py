@@ -21,7 +21,7 @@ WHY_ENVIRONMENT = "the choice of the device is kept in the environment"
 
 CHOICES = ("ipu", "sim", "cpu", "cuda")
 _VARIABLE = "PORT_DEVICE"
-_HELP = "ipu or sim (the simulator of an IPU) train a port; cpu or cuda train as before"
+_HELP = "ipu, or sim, the simulator of an IPU: train a port"
 _KEPT = "the choice of the device is kept where all files find it"
 _OWN_PARSER = """
 # `--device` is taken out of the command line before the program reads the rest of it

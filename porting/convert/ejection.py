@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 from typing import Iterator, List, Sequence
 
+import libcst as cst
+
 from porting.convert.bindings import Undecided
 from porting.convert.conversion import PLAIN, Conversion
 from porting.convert.device_option import DeviceOption
@@ -29,7 +31,12 @@ def plan_ejection(root: str, script: str, arguments: Sequence[str], port_argumen
         text = Path(path).read_bytes()
         if not path.endswith(".py") or not any(word in text for word in (b"porting", b"PORT_DEVICE", b"poptorch")):
             continue
-        after = eject_text(text)
+        try:
+            after = eject_text(text)
+        except (cst.ParserSyntaxError, ValueError) as error:
+            line = getattr(error, "raw_line", 1)
+            made.left.append(Undecided(path, line, "the file cannot be read", "mend it, and eject again"))
+            continue
         name = os.path.relpath(path, root)
         if after != text:
             made.changed[name], made.before[name] = after, text

@@ -151,11 +151,14 @@ def read_program(root: str, script: str) -> Program:
             program.files[os.path.realpath(module.path)] = ProgramFile(module.units[0], module.name)
     if program.find_file(script) is None:
         found = next(iter(project.findings), None)
+        is_notebook = script.endswith(".ipynb")
+        fault = "is a notebook" if is_notebook else "could not be read"
+        remedy = f"make a script of it: `jupyter nbconvert --to script {script}`"
         raise ExecutableError.of(
             "E020",
-            message=f"`{script}` could not be read" + (f": {found.message}" if found is not None else ""),
+            message=f"`{script}` {fault}" + (f": {found.message}" if found is not None else ""),
             place=None if found is None else found.place,
-            help="convert a script that this Python can parse; of a notebook, export the cells first",
+            help=remedy if is_notebook else "convert a script that this Python can parse",
         )
     program.sites = list(_iter_sites(program, program.facts.calls, _collect_trained(program.facts)))
     return program

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import List, Optional, Tuple
 
 from porting.diagnostics import ExecutableError, join_names
-from porting.source.facts import Kind
-from porting.source.project import read_programs
+from porting.source.project import Project, read_programs
 from porting.source.walk import collect_facts
 
 __all__ = ["Target", "find_target"]
+
+_MOST_UNREAD = 5
 
 
 @dataclass(frozen=True)
@@ -44,13 +45,16 @@ def find_target(path: str, run: Optional[str]) -> Target:
         return Target(folder, os.path.relpath(script, folder), tuple(words[1:]), is_run=True)
     if not os.path.isdir(path):
         return Target(folder, Path(path).name)
-    programs = _list_programs(folder)
+    project = read_programs([folder])
+    programs = _list_programs(project, folder)
     if len(programs) == 1:
         return Target(folder, programs[0])
-    listed = join_names(programs, most=8) if programs else "none"
+    listed = f"{len(programs)} programs that train: {join_names(programs, most=8)}"
+    unread = [f"not read: `{one.place.file if one.place else path}`: {one.message}" for one in project.findings]
     raise ExecutableError.of(
         "E020",
-        message=f"`{path}` has {len(programs)} programs that train: {listed}",
+        message=f"`{path}` has {listed if programs else 'no program that trains'}",
+        notes=tuple(unread[:_MOST_UNREAD]),
         help="name the command line of the one to convert: `--run 'train.py --epochs 1'`",
     )
 
@@ -70,10 +74,7 @@ def _find_script(word: str, folder: Path) -> Path:
     )
 
 
-def _list_programs(folder: Path) -> List[str]:
+def _list_programs(project: Project, folder: Path) -> List[str]:
     """List the files from which a backward pass is reached, below a folder."""
-    facts = collect_facts(read_programs([folder]))
-    calls = [call for call in facts.list_methods("backward", "fit", "train") if call.where.programs]
-    trains = [call for call in calls if call.is_method("backward") or call.is_on(Kind.OTHER)]
-    backward = [call for call in trains if call.is_method("backward")]
-    return sorted({os.path.relpath(name, folder) for call in backward for name in call.where.programs})
+    calls = collect_facts(project).list_methods("backward")
+    return sorted({os.path.relpath(name, folder) for call in calls for name in call.where.programs})

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Callable, List, Optional, Sequence, Tuple
 
 from porting.cli import EXIT_DONE, EXIT_FAILED
+from porting.convert.commands import DEFAULT_PORT_ARGUMENTS
 from porting.convert.conversion import PLAIN, STYLES, Conversion, plan_conversion
 from porting.convert.dry_run import run_program
 from porting.convert.ejection import plan_ejection
@@ -26,7 +27,7 @@ from porting.convert.report import describe_conversion, write_report
 from porting.convert.sites import Site
 from porting.convert.targets import Target, find_target
 from porting.convert.writing import link_tree, write_project
-from porting.diagnostics import join_names, say_number
+from porting.diagnostics import PortingError, join_names, say_number
 from porting.support.progress import show_progress
 
 __all__ = ["Outcome", "convert_project", "eject_project"]
@@ -38,11 +39,12 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a conversion came to: its report, a note on what was written, and the exit status."""
+    """What a conversion came to: its report, a note on what was written or an error of that, and the exit status."""
 
     text: str
     note: str
     status: int
+    error: Optional[PortingError] = None
 
 
 def convert_project(arguments: argparse.Namespace) -> Outcome:
@@ -65,22 +67,39 @@ def eject_project(arguments: argparse.Namespace) -> Outcome:
 def _finish(
     target: Target, made: Conversion, proof: Optional[Proof], arguments: argparse.Namespace, *, is_enough: bool
 ) -> Outcome:
-    """Write the report, and the project if that is asked for and proven."""
-    as_json = arguments.format == "json"
-    plain = describe_conversion(made, proof)
-    text = json.dumps(plain, indent=2) if as_json else write_report(made, proof, shows_diff=arguments.diff)
+    """Write the project if that is asked for and proven, and the report in any case."""
     is_proven = proof is not None and proof.is_proven
     is_fine = made.is_whole and (is_proven or is_enough or not made.changed)
     status = EXIT_DONE if is_fine else EXIT_FAILED
     if not arguments.write or not made.changed:
-        return Outcome(text, "", status)
+        return Outcome(_report(made, proof, arguments), "", status)
     if not is_proven and not arguments.unproven:
         note = "nothing is written: not all columns passed; --unproven writes all the same"
-        return Outcome(text, note, EXIT_FAILED)
-    linked = write_project(target.root, made.changed, before=made.before, out=arguments.out)
+        return Outcome(_report(made, proof, arguments), note, EXIT_FAILED)
     place = target.root if arguments.out is None else arguments.out
+    try:
+        linked = write_project(target.root, made.changed, before=made.before, out=arguments.out)
+    except PortingError as error:
+        # the proof took its time, and is told all the same
+        return Outcome(_report(made, proof, arguments), "", EXIT_FAILED, error)
     beside = f"; links to the old project: {join_names(linked)}" if linked else ""
-    return Outcome(text, f"written: {say_number(len(made.changed), 'file')} in {place}{beside}", status)
+    note = f"written: {say_number(len(made.changed), 'file')} in {place}{beside}"
+    return Outcome(_report(made, proof, arguments, written=place), note, status)
+
+
+def _report(
+    made: Conversion, proof: Optional[Proof], arguments: argparse.Namespace, *, written: Optional[Path] = None
+) -> str:
+    if arguments.format != "json":
+        is_beside = written is not None and arguments.out is not None
+        return write_report(made, proof, sys.stdout, shows_diff=arguments.diff, shows_commands=is_beside)
+    said = [
+        f"--{name.replace('_', '-')}={getattr(arguments, name)}"
+        for name in ("style", "port_args")
+        if getattr(arguments, name, None) not in (None, DEFAULT_PORT_ARGUMENTS)
+    ]
+    place = None if written is None else str(written)
+    return json.dumps(describe_conversion(made, proof, options=said, written=place), indent=2)
 
 
 def _convert(target: Target, arguments: argparse.Namespace, tell: Tell) -> Tuple[Conversion, Optional[Proof]]:
@@ -95,14 +114,14 @@ def _convert(target: Target, arguments: argparse.Namespace, tell: Tell) -> Tuple
         is_last = style == styles[-1]
         if made.left and not is_last:
             one = made.left[0]
-            notes.append(f"the {style} style was left: {os.path.basename(one.path)}:{one.line}: {one.reason}")
+            notes.append(f"the {style} style was not taken: {os.path.basename(one.path)}:{one.line}: {one.reason}")
             continue
         is_tried = target.is_run and not arguments.plan and bool(made.changed)
         proof = _prove(target, made, arguments, tell) if is_tried else None
         if is_last or proof is None or proof.is_proven:
             break
         reason = next(one.reason for one in proof.columns if one.outcome is not Passed.PASSED)
-        notes.append(f"the {style} style was left: {reason}")
+        notes.append(f"the {style} style was not taken: {reason}")
     return made, proof
 
 
@@ -131,7 +150,7 @@ def _prove(target: Target, made: Conversion, arguments: argparse.Namespace, tell
         )
         proof = prove_conversion([program], num_steps=arguments.steps, seed=arguments.seed, tell=tell)
     temporary = re.compile(rf"[^\s'`]*{re.escape(os.path.basename(folder))}/converted")
-    place = str(arguments.out or "CONVERTED")
+    place = "CONVERTED" if arguments.out is None else os.path.abspath(arguments.out)
     return Proof(
         tuple(
             replace(one, reason=temporary.sub(place, one.reason), command=temporary.sub(place, one.command))

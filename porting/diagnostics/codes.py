@@ -245,6 +245,8 @@ _TABLE: Tuple[Tuple[str, ...], ...] = (
     ("T004", "device-not-proven", "the device did not count the calls that were measured"),
     ("T005", "unreadable-results", "the file holds no results of benchmarks"),
     ("T006", "results-of-another-machine", "the file holds results of another machine or version"),
+    ("T007", "silent-cluster", "the cluster that is to run the benchmarks does not answer"),
+    ("T008", "results-in-use", "another run of the benchmarks writes the file of results"),
     ("V001", "training-differs", "the port trains something else than plain PyTorch"),
     ("V002", "not-comparable", "the two trainings cannot be compared"),
     ("V003", "not-certified", "the certificate of a port is not PASS"),

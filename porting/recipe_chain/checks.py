@@ -221,7 +221,7 @@ EXTRA_OF_MODULE = {
     "sklearn": "recipes",
     "h5py": "recipes",
     "matplotlib": "recipes",
-    "transformers": "hf",
+    "transformers": "transformers",
     "accelerate": "accelerate",
     "ignite": "ignite",
     "lightning": "lightning",

@@ -15,19 +15,25 @@ _CONTEXT_LINES = 2
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1c2733; --page: #fff; --faint: #667380; --line: #dde3ea; --block: #f5f7f9;
-  --ok: #1a7f43; --no: #b3261e; --here: #fff3cd; --mark: #ffd24d; }
+  --ok: #1a7f43; --no: #b3261e; --warn: #8a5300; --note: #2f5f96; --here: #fff3cd; --mark: #ffd24d; }
 @media (prefers-color-scheme: dark) { :root { --ink: #e3e8ed; --page: #12171d; --faint: #97a3ae; --line: #323c46;
-  --block: #1d252d; --ok: #5fc98a; --no: #ff8a80; --here: #4a3f16; --mark: #7a6313; } }
+  --block: #1d252d; --ok: #5fc98a; --no: #ff8a80; --warn: #ffb95c; --note: #8ab8f0; --here: #4a3f16;
+  --mark: #7a6313; } }
 @media print { :root { --ink: #000; --page: #fff; --faint: #444; --line: #bbb; --block: #fff; --ok: #1a7f43;
-  --no: #b3261e; } body { max-width: none !important; margin: 0; } pre { white-space: pre-wrap; }
-  svg { break-inside: avoid; } }
+  --no: #b3261e; --warn: #8a5300; --note: #2f5f96; }
+  body { max-width: none !important; margin: 0; } pre { white-space: pre-wrap; } svg { break-inside: avoid; } }
 body { font: 15px/1.45 system-ui, sans-serif; color: var(--ink); background: var(--page);
   max-width: 72rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2rem; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 th, td { padding: .3rem .6rem; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; }
-@media (max-width: 48rem) { table { display: block; overflow-x: auto; } }
+@media (max-width: 48rem) { table { display: block; overflow-x: auto; }
+  .stacked, .stacked > *, .stacked tr { display: block; }
+  .stacked tr { padding: .4rem 0; border-bottom: 1px solid var(--line); }
+  .stacked tr.head, .stacked td:empty { display: none; }
+  .stacked td, .stacked td:last-child { display: inline; border: 0; padding: 0 .7rem 0 0; white-space: normal; }
+  .stacked td[data-of]::before { content: attr(data-of) ": "; color: var(--faint); } }
 .ok { color: var(--ok); } .no { color: var(--no); } .quiet { color: var(--faint); }
 pre { background: var(--block); padding: .8rem; overflow-x: auto; font-size: 13px; }
 svg { max-width: 100%; height: auto; fill: currentColor; } svg text { font: 13px system-ui, sans-serif; }
@@ -36,7 +42,11 @@ summary { cursor: pointer; padding: .2rem 0; }
 .facts td:first-child { white-space: nowrap; color: var(--faint); }
 pre { line-height: 1.45; } pre .number { color: var(--faint); user-select: none; }
 pre .here { display: block; background: var(--here); } pre mark { background: var(--mark); color: inherit; padding: 0; }
-.verdict { font-size: 1.05rem; padding: .7rem 1rem; background: var(--block); border-radius: 4px; }
+.verdict { font-size: 1.05rem; padding: .7rem 1rem; background: var(--block); border-radius: 4px;
+  border-left: 6px solid var(--faint); }
+.verdict.ok { border-color: var(--ok); } .verdict.no, .verdict.error { border-color: var(--no); color: var(--no); }
+.verdict.warning { border-color: var(--warn); color: var(--warn); }
+.verdict.note { border-color: var(--note); color: var(--note); }
 code { font-size: 90%; background: var(--block); padding: 0 .2em; border-radius: 3px; }
 """
 
@@ -51,6 +61,8 @@ _NOTEBOOK_COLOURS = " ".join(
         ("block", "layout-color2", "editorWidget-background"),
         ("ok", "success-color1", "testing-iconPassed"),
         ("no", "error-color1", "errorForeground"),
+        ("warn", "warn-color1", "editorWarning-foreground"),
+        ("note", "info-color1", "editorInfo-foreground"),
         ("here", "warn-color3", "editor-findMatchHighlightBackground"),
         ("mark", "warn-color2", "editor-findMatchBackground"),
     )

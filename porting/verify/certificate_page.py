@@ -32,10 +32,9 @@ from porting.verify.surroundings import flatten_values
 __all__ = ["write_certificate_page"]
 
 _STYLE = """
-.verdict { font-size: 1.15rem; border-left: 6px solid #8a8f98; }
-.verdict.ok { border-color: #1a7f43; } .verdict.no { border-color: #b3261e; } .verdict.odd { border-color: #b26a00; }
-.odd { color: #b26a00; } .verdict b { font-size: 1.35rem; margin-right: .5rem; }
-.scroll { overflow-x: auto; } .scroll svg { min-width: 40rem; display: block; }
+.verdict { font-size: 1.15rem; } .verdict.odd { border-color: var(--warn); } .odd { color: var(--warn); }
+.verdict b { font-size: 1.35rem; margin-right: .5rem; }
+.scroll { overflow-x: auto; } .scroll svg { width: 100%; max-width: 44rem; display: block; }
 .named td, .kinds th:nth-child(-n+2), .kinds td:nth-child(-n+2), .kinds th:nth-child(n+6), .kinds td:nth-child(n+6)
   { text-align: left; }
 .kinds td:last-child, .named td:last-child { white-space: normal; overflow-wrap: anywhere; }

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import sys
 import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from porting.bench.charts import draw_curve, draw_growth, draw_speed_ups, write_png
+from porting.bench.charts import draw_curve, draw_growth, draw_roofline, draw_speed_ups, write_png
 from porting.bench.growth import list_growths
+from porting.bench.limits import MatmulRate, Rates, Work, find_limits
 from porting.diagnostics import PortingError
 
 from .conftest import make_record, results_of
@@ -35,6 +37,13 @@ def titles_of(picture: ElementTree.Element) -> list:
 
 def texts_of(picture: ElementTree.Element) -> set:
     return {text.text for text in picture.iter("{http://www.w3.org/2000/svg}text")}
+
+
+def make_limits(*, operator_bytes: float = 1e6) -> dict:
+    """Make the limits of a case on a machine of 100 GFLOP/s and 10 GB/s, whose step has 10 MFLOP."""
+    rates = Rates((MatmulRate(512, 1e11),), convolution_flops_per_second=1e11, copy_bytes_per_second=1e10)
+    work = Work(1e7, 0.0, operator_bytes, 3.0)
+    return dataclasses.asdict(find_limits(rates, work, eager_seconds=2e-3, ported_seconds=1e-3))
 
 
 # -- speed-ups ---------------------------------------------------------------------------------------------------------
@@ -134,3 +143,24 @@ def test_a_figure_in_proportion_is_parallel_to_the_linear_line():
 
 def test_what_is_not_known_is_left_out():
     assert "beyond operators" not in titles_of(read_picture(draw_growth(make_growth(beyond_seconds=None))))
+
+
+# -- roofline ----------------------------------------------------------------------------------------------------------
+
+
+def with_limits(report, **given) -> dict:
+    record = make_record(name="<b>", report=report)
+    record["result"]["limits"] = make_limits(**given)
+    for side, seconds in (("eager", 2e-3), ("ported", 1e-3)):
+        record["result"][side]["step_seconds"]["median"] = seconds
+    return record
+
+
+def test_what_a_step_attains_is_its_operations_by_its_time(report):
+    picture = read_picture(draw_roofline([with_limits(report)]))
+
+    assert titles_of(picture) == ["<b> replay, eager: 5 GFLOP/s", "<b> replay, ported: 10 GFLOP/s"]
+
+
+def test_without_limits_there_is_no_roofline(report):
+    assert draw_roofline([make_record(report=report)]) == ""

@@ -15,6 +15,7 @@ from porting.bench.tables import Table
 from porting.diagnostics import PortingError
 
 from .conftest import make_record, results_of
+from .test_charts import make_limits
 from .test_curve import make_curve
 from .test_growth import make_case
 
@@ -75,8 +76,23 @@ def test_tables_of_growth_have_the_rows_that_are_printed(report):
     page = write_html(results_of(*records))
 
     assert "&lt;b&gt; replay" in page
-    assert '<td>2.00</td><td class="no">above linear</td>' in page
+    assert re.search(r'<td[^>]*>2.00</td><td class="no"[^>]*>above linear</td>', page)
     assert "Growth" not in write_html(results_of(*records[:1]))
+
+
+def test_the_pictures_of_a_page_stand_before_its_tables(report):
+    record = make_record(report=report)
+    record["result"].update(curve=make_curve(engines=("replay", "aot")), limits=make_limits())
+
+    headings = re.findall("<h2>(.*?)</h2>", write_html(results_of(record)))
+
+    assert headings == ["Speed-up over eager", "What the machine allows", "Time to N steps", "Figures", "Details"]
+
+
+def test_a_cell_says_what_of_where_its_header_is_not_shown(report):
+    page = write_html(results_of(make_record(report=report)))
+
+    assert re.search(r'<td data-of="speed-up \(95 %\)">\d', page)
 
 
 def test_without_jinja2_the_extra_is_named(monkeypatch):

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from html.parser import HTMLParser
 
+import pytest
+
 from porting.check.html_page import write_report_page
 from porting.check.report import Report
-from porting.diagnostics import Finding, Place
+from porting.diagnostics import Finding, Place, Severity
 
 HOSTILE = "<script>alert('x')</script>&\"'"
 ALONE = {"meta", "br"}
@@ -94,3 +96,18 @@ def test_a_table_that_was_measured_keeps_its_lines():
     page = write_report_page(Report(facts=["the loader's data:\nbatches  34\nrows    100"]))
 
     assert "<pre>batches  34\nrows    100</pre>" in page
+
+
+@pytest.mark.parametrize(
+    ("severities", "colour"),
+    [(["note", "warning", "error"], "error"), (["note", "warning"], "warning"), (["note"], "note"), ([], "ok")],
+)
+def test_the_summary_has_the_colour_of_the_worst_finding(severities, colour):
+    findings = [
+        Finding("C001", severity=Severity(severity), place=Place("train.py", line, 1))
+        for line, severity in enumerate(severities, 1)
+    ]
+
+    page = write_report_page(Report(findings, program="train.py"))
+
+    assert f'<p class="verdict {colour}">' in page

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import zipfile
+from email import message_from_string
 
 import pytest
 
@@ -36,3 +38,42 @@ def test_it_holds_what_the_wheel_of_the_source_archive_holds(wheel, clone, tmp_p
     (archive,) = tmp_path.glob("*.tar.gz")
 
     assert names_in(build_wheel(archive, tmp_path)) == names_in(wheel)
+
+
+# -- what an index shows -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def metadata(wheel):
+    (name,) = (name for name in names_in(wheel) if name.endswith(".dist-info/METADATA"))
+    return message_from_string(zipfile.ZipFile(wheel).read(name).decode())
+
+
+def test_each_link_of_its_page_leads_to_a_file_of_the_repository(metadata):
+    page, repository = metadata.get_payload(), metadata["Home-page"]
+
+    links = [link for found in re.findall(r'\]\(([^)#]+)|src="([^"]+)"', page) for link in found if link]
+
+    own = [link.partition(f"/v{porting.__version__}/")[2] for link in links if link.startswith(repository)]
+    assert len(own) > 20
+    assert [link for link in links if not link.startswith("https://")] == []
+    assert [path for path in own if not (ROOT / path).exists()] == []
+
+
+def test_it_names_changelog_documentation_issues_and_source(metadata):
+    named = dict(text.split(", ") for text in metadata.get_all("Project-URL"))
+
+    assert sorted(named) == ["Changelog", "Documentation", "Issues", "Source"]
+    assert {address.startswith(metadata["Home-page"]) for address in named.values()} == {True}
+
+
+def test_what_pip_brings_for_it_trains_on_each_python(metadata):
+    torch = [text for text in metadata.get_all("Requires-Dist") if re.match("torch[<>]", text)]
+
+    assert torch == ['torch>=2.6; python_version >= "3.9"', 'torch<2.1,>=2.0; python_version < "3.9"']
+
+
+def test_an_index_takes_it(wheel):
+    pytest.importorskip("twine")
+
+    assert "PASSED" in run([sys.executable, "-m", "twine", "check", "--strict", str(wheel)])

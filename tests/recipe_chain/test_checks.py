@@ -185,7 +185,7 @@ def test_a_finding_is_an_outcome_with_its_text():
     assert "error[B001]" in outcome.trouble
 
 
-@pytest.mark.parametrize(("module", "extra"), [("h5py", "recipes"), ("transformers.models", "hf")])
+@pytest.mark.parametrize(("module", "extra"), [("h5py", "recipes"), ("transformers.models", "transformers")])
 def test_a_missing_package_of_an_extra_is_no_outcome(module, extra):
     with pytest.raises(PortingError) as caught:
         outcome_of(failing(ModuleNotFoundError("none", name=module)))

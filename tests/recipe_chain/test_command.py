@@ -294,7 +294,9 @@ def test_a_finding_of_a_step_is_shown_as_it_is(chain, capsys):
 
 
 @pytest.mark.parametrize("words", [[], ["--check"]], ids=["run", "check"])
-@pytest.mark.parametrize(("module", "extra"), [("sklearn", "recipes"), ("h5py", "recipes"), ("transformers", "hf")])
+@pytest.mark.parametrize(
+    ("module", "extra"), [("sklearn", "recipes"), ("h5py", "recipes"), ("transformers", "transformers")]
+)
 def test_a_missing_extra_is_named_with_the_command_that_installs_it(chain, capsys, monkeypatch, module, extra, words):
     monkeypatch.setitem(sys.modules, module, None)
     (chain / "step_0_plain.py").write_text(f"import {module}.datasets\n")

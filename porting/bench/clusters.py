@@ -1,0 +1,251 @@
+"""A cluster runs the cases of a sweep: some processes of this machine at a time, or the workers of Ray or Dask.
+
+`porting bench --on` names it. Wherever a case runs, `run_case` gives it a process of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import functools
+import importlib
+import json
+import os
+import platform
+import threading
+import time
+import zlib
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from typing import Any, Callable, Dict, Iterator, Mapping, NamedTuple, Optional, Protocol, Tuple
+
+from porting.bench.processes import Case, Progress, run_case
+from porting.bench.results import describe_machine
+from porting.cli import count
+from porting.diagnostics import PortingError, require_extra
+
+__all__ = ["Cluster", "parse_cluster", "run_sweep", "run_there"]
+
+_CONNECT_SECONDS, _LOOK_SECONDS = 20, 0.1
+
+
+class Started(Protocol):
+    """A case that a cluster has taken on; it may still wait there for its turn."""
+
+    def done(self) -> bool:
+        """Tell whether `result` would return at once."""
+
+    def result(self) -> Any:
+        """Return the record of the case."""
+
+
+Start = Callable[[Case, float, Progress], Started]
+"""Has a case run, for at most so many seconds; a worker of another machine does not tell its progress."""
+
+Run = Callable[..., Dict[str, Any]]
+
+Told = Mapping[str, Any]
+
+
+class Cluster(NamedTuple):
+    """What runs cases: `kind` is local, ray or dask, and `where` a number of processes or an address."""
+
+    kind: str = "local"
+    where: str = "1"
+
+    def __str__(self) -> str:
+        return f"{self.kind}{':' if self.kind == 'local' else '://'}{self.where}"
+
+
+def parse_cluster(text: str) -> Cluster:
+    """Read what `--on` is given.
+
+    >>> parse_cluster("local:2"), parse_cluster("dask://node1:8786")
+    (Cluster(kind='local', where='2'), Cluster(kind='dask', where='node1:8786'))
+    """
+    kind, _, where = text.partition("://" if "://" in text else ":")
+    with contextlib.suppress(argparse.ArgumentTypeError):
+        if str(Cluster(kind, where)) == text and (count(where) if kind == "local" else where and kind in _OPENERS):
+            return Cluster(kind, where)
+    raise argparse.ArgumentTypeError("write local:N, ray://HOST:PORT, ray://auto or dask://HOST:PORT")
+
+
+def run_sweep(
+    cluster: Cluster,
+    cases: Mapping[int, Tuple[Case, float]],
+    run: Run,
+    *,
+    cache_dir: Optional[str],
+    sweep: str,
+    put: Callable[[int, Dict[str, Any]], None],
+    look: Callable[[Mapping[int, str], float], None],
+) -> None:
+    """Run each of the numbered cases once, for at most so many seconds; `put` gets a record as soon as it is there.
+
+    `run` is `run_case`, for this machine. `sweep` is a name that a sweep keeps when it goes on after a kill. `look` is
+    told over and over what the cases under way do, and how many cases are still to be done. What still runs after an
+    error or an interrupt is ended. Raises PortingError T007 for a cluster that does not answer, X001 where its library
+    is not installed.
+    """
+    told = {"cache_dir": cache_dir, "folder": os.getcwd()}
+    progress: Dict[int, Tuple[str, float]] = {}
+    started: Dict[int, Started] = {}
+    here = cluster.kind == "local"
+    opened = _run_here(int(cluster.where), run, told) if here else _OPENERS[cluster.kind](cluster, told, sweep)
+    try:
+        with opened as start:
+            for number, (case, timeout) in cases.items():
+                started[number] = start(case, timeout, functools.partial(_note_progress, progress, number))
+            while started:
+                for number in [number for number, case in started.items() if case.done()]:
+                    put(number, started[number].result())
+                    del started[number]
+                under_way = {number: progress[number] for number in started if number in progress}
+                still = len(started) - sum(share for _text, share in under_way.values())
+                look({number: text for number, (text, _share) in under_way.items()}, still)
+                time.sleep(_LOOK_SECONDS)
+    except KeyboardInterrupt:
+        for number in progress:
+            if number in started:
+                put(number, cases[number][0].record("interrupted", reason="Ctrl-C"))
+        raise
+
+
+def _note_progress(progress: Dict[int, Tuple[str, float]], number: int, text: str, share: float) -> None:
+    progress[number] = text, share
+
+
+# -- this machine ------------------------------------------------------------------------------------------------------
+
+
+class _StoppedError(KeyboardInterrupt):
+    """The sweep ends, or another of its cases was interrupted."""
+
+
+@contextlib.contextmanager
+def _run_here(number: int, run: Run, told: Told) -> Iterator[Start]:
+    """Run so many cases at a time; a thread waits for each process."""
+    stopped = threading.Event()
+
+    def run_watched(case: Case, timeout: float, progress: Progress) -> Any:
+        def watch(text: str, share: float) -> None:
+            if stopped.is_set():
+                raise _StoppedError
+            progress(text, share)
+
+        try:
+            watch("starting", 0.0)
+            return run(case, timeout=timeout, progress=watch, **told)
+        except KeyboardInterrupt:
+            stopped.set()
+            raise
+
+    with ThreadPoolExecutor(number) as pool:
+        try:
+            yield lambda case, timeout, progress: pool.submit(run_watched, case, timeout, progress)
+        finally:
+            stopped.set()
+
+
+# -- other machines ----------------------------------------------------------------------------------------------------
+
+
+def run_there(case: Case, *, timeout: float, cache_dir: Optional[str], folder: str) -> Dict[str, Any]:
+    """Run a case on a machine of a cluster, in the folder in which the sweep was started, and say which machine it is.
+
+    >>> run_there(Case("tiny", "tiny", "a:b", {}), timeout=1.0, cache_dir=None, folder="/nowhere")["status"]
+    'failed'
+    """
+    if not os.path.isdir(folder):
+        return case.record("failed", reason=f"the machine {platform.node()} has no folder {folder}")
+    record = run_case(case, cache_dir=cache_dir, timeout=timeout, folder=folder)
+    return {**record, "machine": describe_machine()}
+
+
+class _FarCase(NamedTuple):
+    """A case that other machines run; one that is lost with its worker has failed."""
+
+    case: Case
+    future: Any
+
+    def done(self) -> bool:
+        return bool(self.future.done())
+
+    def result(self) -> Any:
+        try:
+            return self.future.result()
+        except Exception as error:  # those of a lost worker are the library's own; further lines are its traces
+            said = str(error).strip().partition("\n")[0]
+            return self.case.record("failed", reason=f"{type(error).__name__}: {said}")
+
+
+@contextlib.contextmanager
+def _refuse_silence(cluster: Cluster) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # each library has its own
+        raise PortingError.of(
+            "T007",
+            message=f"the cluster `{cluster}` does not answer",
+            notes=f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}",
+            help=("start it, or name the address that it has printed", "`--on local:2` needs none"),
+        ) from error
+
+
+@contextlib.contextmanager
+def _open_ray(cluster: Cluster, told: Told, _sweep: str) -> Iterator[Start]:
+    """Use a Ray cluster, whose tasks end with this program."""
+    ray = require_extra("ray", extra="ray", message=f"`{cluster}` is named, and ray is not installed")
+    with _refuse_silence(cluster):
+        ray.init(address="auto" if cluster.where == "auto" else str(cluster), log_to_driver=False)
+    remote = ray.remote(run_there)
+
+    def start(case: Case, timeout: float, _progress: Progress) -> Started:
+        # not again where a worker is lost: the case may be what has ended it
+        task = remote.options(max_retries=0, num_cpus=case.settings.threads or 1)
+        return _FarCase(case, task.remote(case, timeout=timeout, **told).future())
+
+    try:
+        yield start
+    finally:
+        ray.shutdown()
+
+
+@contextlib.contextmanager
+def _open_dask(cluster: Cluster, told: Told, sweep: str) -> Iterator[Start]:
+    """Use a Dask cluster, whose scheduler keeps cases and their records when this program is killed.
+
+    The sweep that goes on gets them there by their keys, in which its name is.
+    """
+    dask = require_extra("distributed", extra="dask", message=f"`{cluster}` is named, and dask is not installed")
+    with _refuse_silence(cluster):
+        client = dask.Client(cluster.where, timeout=_CONNECT_SECONDS)
+    futures: Dict[str, Any] = {}
+
+    def start(case: Case, timeout: float, _progress: Progress) -> Started:
+        measured = json.dumps(asdict(case), sort_keys=True, default=str)
+        key = f"porting-{sweep}-{zlib.crc32(measured.encode()):08x}"
+        futures[key] = client.submit(_run_once, case, key, timeout=timeout, **told, key=key, pure=False)
+        client.publish_dataset(futures[key], name=key, override=True)
+        return _FarCase(case, futures[key])
+
+    with client:
+        try:
+            yield start
+        finally:
+            client.cancel([*futures.values()], force=True)
+            for key in futures:
+                client.unpublish_dataset(key)
+                dask.Event(key).clear()
+
+
+def _run_once(case: Case, key: str, **told: Any) -> Dict[str, Any]:
+    """Run a case that no worker has begun: the scheduler gives those of a lost worker to another one."""
+    begun = importlib.import_module("distributed").Event(key)
+    if begun.is_set():
+        return case.record("failed", reason="the worker that had begun it was lost")
+    begun.set()
+    return run_there(case, **told)
+
+
+_OPENERS: Mapping[str, Callable[[Cluster, Told, str], Any]] = {"ray": _open_ray, "dask": _open_dask}
