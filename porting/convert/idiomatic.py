@@ -7,7 +7,6 @@ A program whose step cannot be made so is left as it is, with the reason.
 from __future__ import annotations
 
 import ast
-import re
 from typing import Dict, List, Sequence, Set
 
 from porting.convert.bindings import Undecided
@@ -19,7 +18,7 @@ from porting.convert.guards import guard_statements
 from porting.convert.loss_cut import read_outputs
 from porting.convert.losses import PortedLoss, make_loss
 from porting.convert.minimal import MOST_SHAPES, import_guarded
-from porting.convert.names import collect_reads, collect_writes, substitute
+from porting.convert.names import collect_reads, collect_writes, drop_moves, substitute
 from porting.convert.places import PortPlace, find_place
 from porting.convert.program import Program
 from porting.convert.sites import Role
@@ -142,8 +141,8 @@ class _Writer:
         imports.add("to_ipu")
         keywords = {"optimizer": place.optimizer, **loss.keywords}
         if step.max_norm is not None:
-            names = sorted(collect_reads(step.max_norm))
-            keywords["max_grad_norm"] = substitute(step.max_norm, names, [place.texts[one] for one in names])[0]
+            names = {name: place.texts[name] for name in collect_reads(step.max_norm)}
+            keywords["max_grad_norm"] = substitute(step.max_norm, names)[0]
         if self._may_change_shapes():
             imports.add("PortOptions")
             keywords["options"] = f"PortOptions(max_executables={MOST_SHAPES})"
@@ -192,11 +191,6 @@ def _write_call(step: TrainingStep, labels: Sequence[str], outputs: Sequence[str
     """Write the call of a port: the model's arguments, the labels, and the names of output and loss."""
     target = f"({', '.join(outputs)})" if len(outputs) > 1 else outputs[0]
     file = step.file if step.helper is None else step.helper.file
-    named = [(f"{one.arg}=" if one.arg else "**", _host(file, one.value)) for one in step.call.keywords]
-    given = ", ".join([*(_host(file, one) for one in step.call.args), *labels, *map("".join, named)])
+    named = [(f"{one.arg}=" if one.arg else "**") + file.text_of(one.value) for one in step.call.keywords]
+    given = drop_moves(", ".join([*map(file.text_of, step.call.args), *labels, *named]))
     return f"{target}, {step.loss_name} = {step.model}({given})"
-
-
-def _host(file: ProgramFile, node: ast.AST) -> str:
-    """Write an argument as it stands, without moves to a GPU: a port takes tensors of the host."""
-    return re.sub(r"\.cuda\([^()]*\)", "", file.text_of(node))

@@ -138,7 +138,7 @@ def _say_above(level: _Level, function: ast.FunctionDef, file: ProgramFile, call
         given = find_argument(function, call, root) or find_default(function, root)
         if given is None or not _is_name(given):
             raise StepError(file, call, f"`{root}` of `{function.name}` is given by a value without a name")
-        return substitute(parse_expression(text), [root], [ast.unparse(given)])[0]
+        return substitute(parse_expression(text), {root: ast.unparse(given)})[0]
     own = list(level.file.iter_assignments(root, function))
     if own:
         value = own[0].value if len(own) == 1 and isinstance(own[0], ast.Assign) and text == root else None

@@ -241,23 +241,19 @@ class _Trial:
 
     def _find_difference(self, num_steps: int) -> str:
         """Say what the converted program does otherwise than the original without a device."""
-        if not self._cpu.trainings and not self._cpu.is_cut:
-            return f"the converted program does not train: {self._cpu.error or 'it makes no step of an optimizer'}"
-        if self._cpu.is_cut and not self._cpu.trainings:
-            return ""
-        made = self._cpu.num_steps if self._cpu.is_cut else num_steps
-        found = find_difference(self._plains[0], self._cpu, num_steps=min(num_steps, made))
-        if found is None:
-            return ""
-        why = f"; it ended: {self._cpu.error}" if self._cpu.error and found.name == "steps" else ""
-        return f"without a device it does not train as the original: {found}{why}"
+        cpu = self._cpu
+        if not cpu.trainings:
+            fault = f"the converted program does not train: {cpu.error or 'it makes no step of an optimizer'}"
+            return "" if cpu.is_cut else fault
+        made = min(num_steps, cpu.num_steps) if cpu.is_cut else num_steps
+        found = find_difference(self._plains[0], cpu, num_steps=made)
+        why = f"; it ended: {cpu.error}" if cpu.error and found is not None and found.name == "steps" else ""
+        return "" if found is None else f"without a device it does not train as the original: {found}{why}"
 
     def _find_port_fault(self) -> str:
         """Say why the port has not trained at all, or not on the device."""
-        if self._ported is None and OUT_OF_TIME in self._refused:
-            return ""
         if self._ported is None:
-            return f"the port does not train: {self._refused}"
+            return "" if OUT_OF_TIME in self._refused else f"the port does not train: {self._refused}"
         if not self._ported.trainings or self._certified is None:
             return f"the port cannot be compared: {self._refused}"
         on_host = [
@@ -329,9 +325,8 @@ class _Trial:
             faults, lack = [fault], lack or missing
             compared = count_compared(self._plains[0], self._cpu, num_steps=steps)
             numbers.update({"verdict": certificate.verdict.value, "compared bit by bit": compared})
-        whole = (
-            f"all {say_number(steps, 'step')} that it makes" if steps < self._num_asked else say_number(steps, "step")
-        )
+        whole = say_number(steps, "step")
+        whole = f"all {whole} that it makes" if steps < self._num_asked else whole
         passed = f"{whole}: the port trains as the original, and without a device every bit is the same"
         return _make_column("behavioral", faults, lack, passed, numbers, self._say_verify(self._num_asked))
 
@@ -356,17 +351,19 @@ class _Trial:
     # -- commands ------------------------------------------------------------------------------------------------------
 
     def _say_start(self) -> str:
-        folder = os.path.normpath(os.path.join(os.path.realpath(self._program.converted), self._program.working))
+        folder = self._find_working(self._program.converted)
         script = os.path.relpath(self._runs.pair.ported, folder)
         return f"cd {shlex.quote(folder)} && {shlex.join(['python', script, *self._program.arguments])}"
+
+    def _find_working(self, root: Path) -> str:
+        return os.path.normpath(os.path.join(os.path.realpath(root), self._program.working))
 
     def _say_verify(self, num_steps: int) -> str:
         pair = self._runs.pair
         words = ["porting", "verify", pair.ported, "--against", pair.plain, f"--args={shlex.join(pair.arguments)}"]
         words += [f"--against-args={shlex.join(pair.plain_arguments)}", "--device", "sim"]
-        folder = os.path.normpath(os.path.join(os.path.realpath(self._program.original), self._program.working))
         command = shlex.join([*words, "--steps", str(num_steps), "--seed", str(self._runs.seed)])
-        return f"cd {shlex.quote(folder)} && {command}"
+        return f"cd {shlex.quote(self._find_working(self._program.original))} && {command}"
 
 
 def _is_help(observed: Observation) -> bool:

@@ -90,4 +90,4 @@ class TrainingStep:
         """Return a statement of the loss, in which the output has a name if it has none in the loop."""
         if unit is not self.unit or not self.is_nested:
             return unit
-        return ast.parse("\n".join(substitute(unit, [ast.unparse(self.call)], self.outputs))).body[0]
+        return ast.parse("\n".join(substitute(unit, {ast.unparse(self.call): self.outputs[0]}))).body[0]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 from pathlib import Path
-from typing import Dict, List, Mapping, Optional
+from typing import Dict, Iterable, List, Mapping, Optional
 
 from porting.convert.journal import change_files, make_folder
 from porting.diagnostics import PortingError
@@ -44,10 +44,10 @@ def write_project(
         paths = {name: Path(os.path.realpath(root / name)) for name in changed}
         for name, path in paths.items():
             _require_writable(root / name, path)
-        _require_committed(root, [path for name, path in paths.items() if name in before])
-        contents = {paths[name]: content for name, content in changed.items()}
-        if contents:
-            change_files(root, contents, {paths[name]: before[name] for name in changed if name in before})
+        known = {paths[name]: before[name] for name in changed if name in before}
+        _require_committed(root, known)
+        if changed:
+            change_files(root, {paths[name]: content for name, content in changed.items()}, known)
         return []
     except OSError as error:
         where = "" if error.filename is None else f"`{os.fsdecode(error.filename)}`: "
@@ -91,7 +91,7 @@ def _require_writable(path: Path, real: Path) -> None:
 # -- version control ---------------------------------------------------------------------------------------------------
 
 
-def _require_committed(root: Path, paths: List[Path]) -> None:
+def _require_committed(root: Path, paths: Iterable[Path]) -> None:
     """Raise X026 for files that Git could not give back as they are."""
     by_folder: Dict[Path, List[str]] = {}
     for path in paths:
