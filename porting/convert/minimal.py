@@ -24,7 +24,7 @@ _GUARDED_IMPORT = """
 try:
     from {module} import {names}
 except ImportError:  # without ipu-porting the program trains as before
-    {names} = {values}
+    {nothing}
 """
 _WHY_IMPORT = "without ipu-porting the program trains as before"
 _WHY_MODEL = "forward and backward pass run on the device; loss and optimizer stay in the loop"
@@ -33,8 +33,12 @@ _WHY_CALLS = "calls of the model, and of its parts, run on the device; loss and 
 
 def import_guarded(file: FileEdits, names: Iterable[str], module: str = "porting") -> None:
     """Plan the import of names of this package, without which the program is as before."""
-    values = ", ".join("()" if name == "PortedModel" else "None" for name in sorted(names))
-    code = _GUARDED_IMPORT.format(module=module, names=", ".join(sorted(names)), values=values)
+    ordered = sorted(names)
+    nothing = " = ".join([*ordered, "None"])
+    if "PortedModel" in ordered:  # of which nothing is an instance then
+        values = ["()" if name == "PortedModel" else "None" for name in ordered]
+        nothing = f"{', '.join(ordered)} = {', '.join(values)}"
+    code = _GUARDED_IMPORT.format(module=module, names=", ".join(ordered), nothing=nothing)
     file.add_import(code, why=_WHY_IMPORT)
 
 

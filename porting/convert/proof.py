@@ -23,7 +23,7 @@ from porting.support.plain_data import make_plain
 from porting.verify.certificate import Certificate, Measured, Verdict, describe_location, describe_measured
 from porting.verify.exact_comparison import Difference, count_compared, find_difference
 from porting.verify.judgement import Judgement
-from porting.verify.observation import OUT_OF_TIME, Observation, ProjectRun, Task
+from porting.verify.observation import OUT_OF_TIME, Observation, ProjectRun
 from porting.verify.plain_runs import PLAIN, Perturbation
 from porting.verify.program_proof import ROUNDED, certify_programs, count_made
 from porting.verify.program_runs import ProgramPair, ProgramRuns, observe_tasks
@@ -156,12 +156,13 @@ class _Trial:
         """Run what there is to run; what fails is kept, and told by the columns."""
         self._look_at_source()
         for steady in (PLAIN, _ONE_THREAD):
-            self._observe_original(steady)
+            *self._plains, self._helps[0] = self._observe(self._runs, "the original", steady, steady, ROUNDED)
             if not self._plains[0].trainings or self._find_unrest() is None:
                 break
         if not self._plains[0].trainings:
             return
-        self._observe_converted(steady)
+        what = "the converted program without a device"
+        self._cpu, self._helps[1] = self._observe(self._cpu_runs, what, steady)
         try:
             self._ported = self._runs.run_port(self._num_asked)
             self._certified = self._certify(self._ported)
@@ -177,30 +178,17 @@ class _Trial:
         except PortingError as error:
             self._findings = [error.finding]
 
-    def _observe_original(self, steady: Perturbation) -> None:
-        task = self._runs.make_plain_task(self._num_asked)
-        asked = [replace(task, perturbation=one) for one in (steady, steady, ROUNDED)]
-        self._tell(f"the original: {self._program.script}")
-        *self._plains, self._helps[0] = self._observe([*asked, *self._ask_for_help(task)], 3)
-
-    def _observe_converted(self, steady: Perturbation) -> None:
-        task = self._cpu_runs.make_plain_task(self._num_asked)
-        self._tell(f"the converted program without a device: {self._program.script}")
-        tasks = [replace(task, perturbation=steady), *self._ask_for_help(task)]
-        self._cpu, self._helps[1] = self._observe(tasks, 1)
-
-    @staticmethod
-    def _ask_for_help(task: Task) -> List[Task]:
+    def _observe(self, runs: ProgramRuns, what: str, *perturbations: Perturbation) -> List[Observation]:
+        """Run a program under each perturbation, and call it for help; the last observation is empty if it has none."""
+        task = runs.make_plain_task(self._num_asked)
         assert task.project is not None
         sources = list_sources(task.project.roots[0])[0]
         answers = any(_COMMAND_LINES.search(Path(path).read_bytes()) for path in sources)
-        return [replace(task, arguments=("--help",), num_steps=1)] if answers else []
-
-    @staticmethod
-    def _observe(tasks: Sequence[Task], least: int) -> List[Observation]:
-        """Run tasks; the last observation is that of a call for help, and an empty one where there was none."""
+        self._tell(f"{what}: {self._program.script}")
+        tasks = [replace(task, perturbation=one) for one in perturbations]
+        tasks += [replace(task, arguments=("--help",), num_steps=1)] if answers else []
         found = observe_tasks(tasks, vendor_environment(make_environment()))
-        return [*found, *[Observation()] * (least + 1 - len(found))]
+        return found if answers else [*found, Observation()]
 
     def _certify(self, ported: Observation) -> Tuple[Certificate, Judgement]:
         num_made = count_made(ported, self._num_steps)
