@@ -165,7 +165,7 @@ def _has_same(file: ProgramFile, other: ProgramFile, name: str) -> bool:
     """Tell whether two files import the same by a name."""
     found = [
         {
-            ast.dump(alias) + getattr(one, "module", "")
+            (ast.dump(alias), getattr(one, "module", None))
             for one in each.tree.body
             if isinstance(one, (ast.Import, ast.ImportFrom))
             for alias in one.names
