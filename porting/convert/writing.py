@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 from typing import Dict, Iterable, List, Mapping, Optional
 
@@ -125,18 +126,14 @@ def _ask_git(folder: Path, *words: str) -> str:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     environment["GIT_OPTIONAL_LOCKS"] = "0"
     command = ["git", "-C", str(folder), *words]
-    try:
+    fault = "there is no `git`"
+    with suppress(FileNotFoundError):
         asked = subprocess.run(command, capture_output=True, env=environment, check=False)
-    except FileNotFoundError:
-        return _refuse_unknown(folder, "there is no `git`")
-    if asked.returncode:
-        return _refuse_unknown(folder, asked.stderr.decode("utf-8", "replace").strip())
-    return asked.stdout.decode("utf-8", "surrogateescape")
-
-
-def _refuse_unknown(folder: Path, why: str) -> str:
+        if not asked.returncode:
+            return asked.stdout.decode("utf-8", "surrogateescape")
+        fault = asked.stderr.decode("utf-8", "replace").strip().partition("\n")[0]
     raise PortingError.of(
         "X026",
-        message=f"Git does not tell whether files of `{folder}` are committed: {why.splitlines()[0] if why else ''}",
+        message=f"Git does not tell whether files of `{folder}` are committed: {fault}",
         help="let `git status` work there, or write elsewhere: `--out DIR`",
     )
