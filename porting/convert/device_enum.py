@@ -48,17 +48,15 @@ class DeviceEnum:
         path = test.partition(" ==")[0].split(".")
         path = path[1:] if path[0] == "self" else path
         gpu = next(name for name in _ACCELERATORS if name in self.members)
-        words: Dict[str, Tuple[str, ...]]
         names = {"ipu": "IPU", "sim": "IPU", "cpu": "CPU", "cuda": gpu}
-        for call in program.facts.list_methods("add_argument"):
-            flags = [one.value for one in call.node.args if isinstance(one, ast.Constant)]
-            for flag in flags:
-                if str(flag).lstrip("-").replace("-", "_") == path[-1]:
-                    words = {device: (str(flag), name) for device, name in names.items()}
-                    return DeviceOption(str(flag), test, device="", words=words)
+        given = [one for call in program.facts.list_methods("add_argument") for one in call.node.args]
+        flags = [str(one.value) for one in given if isinstance(one, ast.Constant)]
+        flag = next((one for one in flags if one.lstrip("-").replace("-", "_") == path[-1]), "")
+        if flag:
+            return DeviceOption(flag, test, device="", words={one: (flag, name) for one, name in names.items()})
         if len(path) > 1 and any(tell in file.unit.text for file in program.files.values() for tell in _TELLS):
             key = ".".join(path[1:])
-            words = {device: (f"{key}={name}",) for device, name in names.items()}
+            words = {one: (f"{key}={name}",) for one, name in names.items()}
             return DeviceOption(key, test, device="", words=words)
         return None
 

@@ -37,15 +37,12 @@ def make_loss(step: TrainingStep, place: PortPlace) -> PortedLoss:
         raise StepError(step.file, step.backward, "the loss reads nothing of the batch, and a port wants a label")
     if any(isinstance(one, ast.Starred) for one in step.call.args) and len(step.labels) > 1:
         raise StepError(step.file, step.call, "the model gets as many inputs as a list has, and several labels")
-    keywords: Dict[str, str] = {}
-    if len(step.labels) > 1:
-        first = len(step.call.args)
-        keywords["label"] = f"({', '.join(str(first + n) for n in range(len(step.labels)))})"
+    first, num_labels = len(step.call.args), len(step.labels)
+    keywords = {"label": str((*range(first, first + num_labels),))} if num_labels > 1 else {}
     body, result, names = _write_body(step, place)
     output, label = names
     if not body:
-        direct = _find_function(place, result, names)
-        argument = direct or f"lambda {output}, {label}: {result}"
+        argument = _find_function(place, result, names) or f"lambda {output}, {label}: {result}"
         return PortedLoss("", argument, keywords)
     lines = [f"def {_FUNCTION}({output}, {label}):", *(f"    {line}" for line in body), f"    return {result}", ""]
     return PortedLoss("\n".join(lines), _FUNCTION, keywords)
