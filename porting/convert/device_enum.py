@@ -15,7 +15,7 @@ from porting.convert.device_option import DeviceOption
 from porting.convert.editing import FileEdits
 from porting.convert.names import get_root
 from porting.convert.program import Program
-from porting.convert.trees import ProgramFile, list_targets
+from porting.convert.trees import ProgramFile, list_bases, list_targets
 
 __all__ = ["DeviceEnum", "find_enum"]
 
@@ -48,17 +48,15 @@ class DeviceEnum:
         path = test.partition(" ==")[0].split(".")
         path = path[1:] if path[0] == "self" else path
         gpu = next(name for name in _ACCELERATORS if name in self.members)
-        words: Dict[str, Tuple[str, ...]]
         names = {"ipu": "IPU", "sim": "IPU", "cpu": "CPU", "cuda": gpu}
-        for call in program.facts.list_methods("add_argument"):
-            flags = [one.value for one in call.node.args if isinstance(one, ast.Constant)]
-            for flag in flags:
-                if str(flag).lstrip("-").replace("-", "_") == path[-1]:
-                    words = {device: (str(flag), name) for device, name in names.items()}
-                    return DeviceOption(str(flag), test, device="", words=words)
+        given = [one for call in program.facts.list_methods("add_argument") for one in call.node.args]
+        flags = [str(one.value) for one in given if isinstance(one, ast.Constant)]
+        flag = next((one for one in flags if one.lstrip("-").replace("-", "_") == path[-1]), "")
+        if flag:
+            return DeviceOption(flag, test, device="", words={one: (flag, name) for one, name in names.items()})
         if len(path) > 1 and any(tell in file.unit.text for file in program.files.values() for tell in _TELLS):
             key = ".".join(path[1:])
-            words = {device: (f"{key}={name}",) for device, name in names.items()}
+            words = {one: (f"{key}={name}",) for one, name in names.items()}
             return DeviceOption(key, test, device="", words=words)
         return None
 
@@ -84,24 +82,15 @@ class DeviceEnum:
 
 def find_enum(program: Program) -> Optional[DeviceEnum]:
     """Find the enum that a program chooses its device by; None without one, and where its members are no constants."""
-    for file in program.files.values():
-        for node in ast.walk(file.tree):
-            if isinstance(node, ast.ClassDef) and any(
-                ast.unparse(one).rpartition(".")[2] in _ENUMS for one in node.bases
-            ):
-                members = dict(_iter_members(node))
-                names = {name.upper() for name in members}
-                if "CPU" in names and names & {*_ACCELERATORS} and _are_plain(members):
-                    comparisons = list(_iter_comparisons(program, node.name))
-                    if comparisons and "CPU" in members:
-                        return DeviceEnum(file, members, comparisons)
+    for file, node in program.iter_nodes(ast.ClassDef):
+        if {*list_bases(node)} & {*_ENUMS}:
+            assigned = [one for one in node.body if isinstance(one, ast.Assign) and len(one.targets) == 1]
+            members = {list_targets(one)[0]: one for one in assigned}
+            has_devices = "CPU" in members and {name.upper() for name in members} & {*_ACCELERATORS}
+            comparisons = list(_iter_comparisons(program, node.name)) if has_devices and _are_plain(members) else []
+            if comparisons:
+                return DeviceEnum(file, members, comparisons)
     return None
-
-
-def _iter_members(node: ast.ClassDef) -> Iterator[Tuple[str, ast.Assign]]:
-    for one in node.body:
-        if isinstance(one, ast.Assign) and len(one.targets) == 1:
-            yield list_targets(one)[0], one
 
 
 def _are_plain(members: Dict[str, ast.Assign]) -> bool:
@@ -112,9 +101,8 @@ def _are_plain(members: Dict[str, ast.Assign]) -> bool:
 
 
 def _iter_comparisons(program: Program, name: str) -> Iterator[Tuple[ProgramFile, ast.Compare]]:
-    for file in program.files.values():
-        for node in ast.walk(file.tree):
-            if isinstance(node, ast.Compare) and len(node.ops) == 1 and isinstance(node.ops[0], (ast.Eq, ast.Is)):
-                other = node.comparators[0]
-                if isinstance(other, ast.Attribute) and ast.unparse(other.value) == name and get_root(node.left):
-                    yield file, node
+    for file, node in program.iter_nodes(ast.Compare):
+        other = node.comparators[0]
+        if len(node.ops) == 1 and isinstance(node.ops[0], (ast.Eq, ast.Is)) and isinstance(other, ast.Attribute):
+            if ast.unparse(other.value) == name and get_root(node.left):
+                yield file, node

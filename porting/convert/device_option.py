@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass, field
-from typing import Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Dict, Mapping, Optional, Sequence, Tuple
 
 from porting.convert.editing import FileEdits
 from porting.convert.program import Program
-from porting.convert.trees import ProgramFile
+from porting.convert.trees import ProgramFile, find_keyword
 from porting.source.facts import Call
 
-__all__ = ["DeviceOption", "add_device_option"]
+__all__ = ["WHY_ENVIRONMENT", "DeviceOption", "add_device_option"]
+
+WHY_ENVIRONMENT = "the choice of the device is kept in the environment"
 
 CHOICES = ("ipu", "sim", "cpu", "cuda")
 _VARIABLE = "PORT_DEVICE"
@@ -31,7 +33,7 @@ _PROCESS = (
 _OWN_PARSER = """
 # `--device` is taken out of the command line before the program reads the rest of it
 _device_parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-_device_parser.add_argument("{flag}", choices=({choices}))
+_device_parser.add_argument("--device", choices=({choices}))
 _device, sys.argv[1:] = _device_parser.parse_known_args()
 """
 
@@ -60,48 +62,45 @@ def add_device_option(program: Program, edits: Dict[str, FileEdits]) -> DeviceOp
         return _add_parser(program, edits[program.main.path])
     file, call, statement = parsed
     name = ast.unparse(statement.targets[0]) if isinstance(statement, ast.Assign) else "args"
-    options = [(one, _read_flags(one)) for one in _list_options(program)]
-    own = next((one for one, flags in options if "--device" in flags), None)
-    if own is None:
-        flag = "--device"
-        parser = ast.unparse(call.func.value) if isinstance(call.func, ast.Attribute) else "parser"
-        code = f'{parser}.add_argument("{flag}", choices=({_quote(CHOICES)}), help="{_HELP}")'
-        edits[file.path].insert_before(statement, code, "option", "the command line chooses the device")
-        value = f"{name}.device"
-    elif _takes_text(own):
-        flag = next(one for one in _read_flags(own) if one == "--device")
-        owner = program.find_file(own.where.file)
-        choices = next((one.value for one in own.node.keywords if one.arg == "choices"), None)
-        if isinstance(choices, (ast.List, ast.Tuple)) and owner is not None:
-            given = [one.value for one in choices.elts if isinstance(one, ast.Constant)]
-            missing = [one for one in ("ipu", "sim") if one not in given]
-            inner = ", ".join([*map(ast.unparse, choices.elts), _quote(missing)])
-            text = f"[{inner}]" if isinstance(choices, ast.List) else f"({inner})"
-            edits[owner.path].replace(
-                choices, text, "option", "the option for the device knows the IPU and its simulator"
-            )
-        dest = next((one.value for one in own.node.keywords if one.arg == "dest"), None)
-        value = f"{name}.{dest.value!s}" if isinstance(dest, ast.Constant) else f"{name}.device"
-    else:
+    options = [one for one in program.facts.calls if one.is_method("add_argument")]
+    own = next((one for one in options if "--device" in [getattr(word, "value", "") for word in one.node.args]), None)
+    flag, why, value = "--device", "the command line chooses the device", f"{name}.device"
+    is_own = own is not None and _takes_text(own)
+    if own is not None and is_own:
+        dest = find_keyword(own.node, "dest")
+        value = f"{name}.{dest.value!s}" if isinstance(dest, ast.Constant) else value
+        _extend_choices(program, own, edits)
+    elif own is not None:
         # the number of a GPU, most often
-        flag = "--accelerator"
+        flag, why, value = "--accelerator", "`--device` is the number of a GPU here", f"{name}.accelerator"
+    if not is_own:
         parser = ast.unparse(call.func.value) if isinstance(call.func, ast.Attribute) else "parser"
         code = f'{parser}.add_argument("{flag}", choices=({_quote(CHOICES)}), help="{_HELP}")'
-        edits[file.path].insert_before(statement, code, "option", "`--device` is the number of a GPU here")
-        value = f"{name}.accelerator"
+        edits[file.path].insert_before(statement, code, "option", why)
     is_distributed = _is_distributed(program)
-    choice = _make_choice(value, sets_host=own is not None and flag == "--device", sets_process=is_distributed)
+    choice = _make_choice(value, sets_host=is_own, sets_process=is_distributed)
     if isinstance(statement, ast.Return):
         edits[file.path].insert_before(statement, f"{name} = {file.text_of(call)}\n{choice}", "option", _KEPT)
         edits[file.path].replace(call, name, "option", _KEPT)
     else:
         edits[file.path].insert_after(statement, choice, "option", _KEPT)
-    edits[file.path].add_import("import os", why="the choice of the device is kept in the environment")
+    edits[file.path].add_import("import os", why=WHY_ENVIRONMENT)
     return DeviceOption(flag, sets_process=is_distributed)
 
 
 def _is_distributed(program: Program) -> bool:
     return any(call.name.endswith(".init_process_group") for call in program.facts.calls)
+
+
+def _extend_choices(program: Program, option: Call, edits: Dict[str, FileEdits]) -> None:
+    """Plan the edit that lets the program's own option take the devices of a port."""
+    owner, choices = program.find_file(option.where.file), find_keyword(option.node, "choices")
+    if isinstance(choices, (ast.List, ast.Tuple)) and owner is not None:
+        given = [one.value for one in choices.elts if isinstance(one, ast.Constant)]
+        inner = ", ".join([*map(ast.unparse, choices.elts), _quote([one for one in CHOICES[:2] if one not in given])])
+        text = f"[{inner}]" if isinstance(choices, ast.List) else f"({inner})"
+        why = "the option for the device knows the IPU and its simulator"
+        edits[owner.path].replace(choices, text, "option", why)
 
 
 def _make_choice(value: str, *, sets_host: bool, sets_process: bool) -> str:
@@ -122,15 +121,14 @@ def _make_choice(value: str, *, sets_host: bool, sets_process: bool) -> str:
 
 def _add_parser(program: Program, edits: FileEdits) -> DeviceOption:
     """Give a program without options the one for the device, by a parser of its own."""
-    flag, is_distributed = "--device", _is_distributed(program)
-    code = _OWN_PARSER.format(flag=flag, choices=_quote(CHOICES)) + _make_choice(
-        "_device.device", sets_host=False, sets_process=is_distributed
-    )
+    is_distributed = _is_distributed(program)
+    choice = _make_choice("_device.device", sets_host=False, sets_process=is_distributed)
+    code = _OWN_PARSER.format(choices=_quote(CHOICES)) + choice
     anchor = _find_beginning(edits.file)
     edits.insert_before(anchor, code, "option", "the command line chooses the device")
     for name in ("argparse", "os", "sys"):
         edits.add_import(f"import {name}", why="the option for the device needs it")
-    return DeviceOption(flag, sets_process=is_distributed)
+    return DeviceOption(sets_process=is_distributed)
 
 
 def _find_beginning(file: ProgramFile) -> ast.stmt:
@@ -145,21 +143,11 @@ def _find_beginning(file: ProgramFile) -> ast.stmt:
     return file.tree.body[-1]
 
 
-def _list_options(program: Program) -> List[Call]:
-    return [call for call in program.facts.calls if call.is_method("add_argument")]
-
-
-def _read_flags(call: Call) -> List[str]:
-    return [one.value for one in call.node.args if isinstance(one, ast.Constant) and isinstance(one.value, str)]
-
-
 def _takes_text(call: Call) -> bool:
-    kind = next((one.value for one in call.node.keywords if one.arg == "type"), None)
-    action = next((one.value for one in call.node.keywords if one.arg in ("action", "nargs")), None)
-    default = next((one.value for one in call.node.keywords if one.arg == "default"), None)
+    kind, default = find_keyword(call.node, "type"), find_keyword(call.node, "default")
     is_text = kind is None or isinstance(kind, ast.Name) and kind.id == "str"
     is_number = isinstance(default, ast.Constant) and isinstance(default.value, (int, bool))
-    return is_text and action is None and not is_number
+    return is_text and not is_number and not {one.arg for one in call.node.keywords} & {"action", "nargs"}
 
 
 def _find_parsing(program: Program) -> Optional[Tuple[ProgramFile, ast.Call, ast.stmt]]:
@@ -170,11 +158,10 @@ def _find_parsing(program: Program) -> Optional[Tuple[ProgramFile, ast.Call, ast
             continue
         if any(one.name == "argparse.ArgumentParser" for one in call.receiver):
             statement = file.get_statement(call.node)
-            if isinstance(statement, ast.Return) and statement.value is call.node:
+            targets = statement.targets if isinstance(statement, ast.Assign) else []
+            is_kept = len(targets) == 1 and isinstance(targets[0], (ast.Name, ast.Attribute))
+            if (is_kept or isinstance(statement, ast.Return)) and getattr(statement, "value", None) is call.node:
                 return file, call.node, statement
-            if isinstance(statement, ast.Assign) and statement.value is call.node and len(statement.targets) == 1:
-                if isinstance(statement.targets[0], (ast.Name, ast.Attribute)):
-                    return file, call.node, statement
     return None
 
 

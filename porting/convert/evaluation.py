@@ -42,28 +42,20 @@ def port_evaluations(program: Program, step: TrainingStep, edits: Dict[str, File
 
 def _iter_others(program: Program, step: TrainingStep) -> Iterator[Tuple[Found, Call]]:
     """Iterate over the calls of the step's model that are none of the step."""
-    facts = {id(call.node): call for call in program.facts.calls}
-    own = facts.get(id(step.call))
-    models = [] if own is None else own.receiver
-    helper = step.helper
+    models = [one for fact in program.list_facts(step.call)[-1:] for one in fact.receiver]
     for found in program.list_sites(Role.FORWARD, Role.EVALUATION):
-        fact = facts.get(id(found.call))
-        is_own = found.call in list(ast.walk(step.unit)) or found.call is step.call
-        is_in_helper = helper is not None and found.file.find_function(found.call) is helper.function
-        if fact is not None and not is_own and not is_in_helper and any(one in models for one in fact.receiver):
-            yield found, fact
+        is_own = found.call is step.call or found.call in ast.walk(step.unit)
+        is_in_helper = step.helper is not None and found.file.find_function(found.call) is step.helper.function
+        for fact in program.list_facts(found.call)[-1:]:
+            if not is_own and not is_in_helper and any(one in models for one in fact.receiver):
+                yield found, fact
 
 
 def _follows_eval(program: Program, found: Found) -> bool:
     """Tell whether `eval()` is called before in the function of a call."""
-    function = found.file.find_function(found.call)
-    return any(
-        call.is_on(Kind.MODULE)
-        and program.find_file(call.where.file) is found.file
-        and found.file.find_function(call.node) is function
-        and call.node.lineno < found.call.lineno
-        for call in program.facts.list_methods("eval")
-    )
+    file, calls = found.file, [one.node for one in program.facts.list_methods("eval") if one.is_on(Kind.MODULE)]
+    own = [one for one in calls if file.find_scope(one) is file.find_scope(found.call)]
+    return any(file.holds(one) and one.lineno < found.call.lineno for one in own)
 
 
 def _is_of_library(program: Program, fact: Call) -> bool:

@@ -6,10 +6,9 @@ import ast
 from typing import Dict, List, Optional, Sequence
 
 from porting.convert.editing import FileEdits
+from porting.convert.trees import iter_blocks
 
 __all__ = ["guard_statements"]
-
-_NAMES = ("body", "orelse", "finalbody")
 
 
 def guard_statements(
@@ -30,12 +29,8 @@ def guard_statements(
             edits.guard(run[0], run[-1], test, instead, "step", why)
             run = []
         if statement is not None and not isinstance(statement, (ast.FunctionDef, ast.ClassDef)):
-            for name in _NAMES:
-                inner = getattr(statement, name, None)
-                if isinstance(inner, list):
-                    guard_statements(edits, inner, marked, test, why)
-            for handler in getattr(statement, "handlers", ()):
-                guard_statements(edits, handler.body, marked, test, why)
+            for inner in [*iter_blocks(statement), *(one.body for one in getattr(statement, "handlers", ()))]:
+                guard_statements(edits, inner, marked, test, why)
 
 
 def _collect(statement: ast.stmt, marked: Dict[ast.stmt, str]) -> Optional[List[str]]:
@@ -45,12 +40,8 @@ def _collect(statement: ast.stmt, marked: Dict[ast.stmt, str]) -> Optional[List[
     is_autocast = isinstance(statement, ast.With) and "autocast" in ast.unparse(statement.items[0].context_expr)
     if not (is_autocast or isinstance(statement, ast.If)):
         return None
-    inner = [
-        _collect(one, marked)
-        for name in _NAMES
-        for one in getattr(statement, name, ())
-        if not isinstance(one, ast.Pass)
-    ]
+    below = [one for block in iter_blocks(statement) for one in block if not isinstance(one, ast.Pass)]
+    inner = [_collect(one, marked) for one in below]
     if not inner or any(one is None for one in inner):
         return None
     return [text for one in inner for text in one or ()]

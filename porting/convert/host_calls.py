@@ -7,8 +7,8 @@ from typing import Dict, List, Optional, Sequence
 
 from porting.convert.program import Found, Program
 from porting.convert.sites import Role
-from porting.convert.training_step import StepError, TrainingStep, find_loop
-from porting.convert.trees import Function, ProgramFile
+from porting.convert.training_step import StepError, TrainingStep
+from porting.convert.trees import Function, ProgramFile, find_keyword
 from porting.source.facts import Kind, ProgramObject
 
 __all__ = ["check_host_calls", "list_host_calls", "read_optimizer"]
@@ -20,12 +20,10 @@ _HOST = (Role.ZERO_GRAD, Role.BACKWARD, Role.CLIP, Role.STEP)
 
 def list_host_calls(program: Program, file: ProgramFile, function: Optional[Function]) -> List[ast.Call]:
     """List the calls of a function that a device's call makes itself, and those on a `GradScaler`."""
-    found = [one.call for one in program.sites if one.site.role in _HOST and one.file is file]
-    scaled = [call for call in program.facts.calls if call.is_on(Kind.SCALER) and not call.is_method("scale")]
-    facts = [*scaled, *program.facts.list_methods("zero_grad")]
-    found += [call.node for call in facts if program.find_file(call.where.file) is file]
-    unique = {id(one): one for one in found}
-    return [one for one in unique.values() if file.find_function(one) is function]
+    found = [one.call for one in program.list_sites(*_HOST)]
+    found += [one.node for one in program.facts.calls if one.is_on(Kind.SCALER) and not one.is_method("scale")]
+    found += [one.node for one in program.facts.list_methods("zero_grad")]
+    return [one for one in dict.fromkeys(found) if file.holds(one) and file.find_function(one) is function]
 
 
 def read_optimizer(file: ProgramFile, backward: ast.Call, steps: Sequence[Found], host: Sequence[ast.Call]) -> ast.expr:
@@ -60,12 +58,12 @@ def check_host_calls(program: Program, step: TrainingStep, calls: Sequence[ast.C
         # an `Optimizer` is one that the command line names, and the proof tells
         if not one.name.startswith("torch.optim.") or name not in (*_OF_DEVICE, "Optimizer"):
             raise StepError(file, at_step, f"the device has no `{name}`", _TAKE_ANOTHER)
-    of_scaler = {id(one.node) for one in program.facts.calls if one.is_on(Kind.SCALER) and not one.is_method("step")}
-    clips = {id(one.call) for one in program.list_sites(Role.CLIP)}
+    of_scaler = {one.node for one in program.facts.calls if one.is_on(Kind.SCALER) and not one.is_method("step")}
+    clips = {one.call for one in program.list_sites(Role.CLIP)}
     for call in calls:
-        _check_place(step, call, at_step, is_clip=id(call) in clips)
-        is_handed_over = id(call) in clips and _hand_over_norm(step, call)
-        if not is_handed_over and id(call) not in of_scaler:
+        _check_place(step, call, at_step, is_clip=call in clips)
+        is_handed_over = call in clips and _hand_over_norm(step, call)
+        if not is_handed_over and call not in of_scaler:
             _check_condition(step, file.get_statement(call), calls)
     step.accumulation = _find_accumulation(step, at_step)
     for node in ast.walk(step.scope):
@@ -93,9 +91,8 @@ def _hand_over_norm(step: TrainingStep, call: ast.Call) -> bool:
 
 
 def _list_optimizers(program: Program, at_step: ast.Call) -> List[ProgramObject]:
-    facts = [call for call in program.facts.calls if call.node is at_step]
-    found = [one for call in facts for one in (*call.receiver, *call.given) if one.kind is Kind.OPTIMIZER]
-    return [one for one in found if one.name and not one.is_guess]
+    found = [one for call in program.list_facts(at_step) for one in (*call.receiver, *call.given)]
+    return [one for one in found if one.kind is Kind.OPTIMIZER and one.name and not one.is_guess]
 
 
 def _find_condition(file: ProgramFile, statement: ast.stmt) -> Optional[ast.expr]:
@@ -109,22 +106,19 @@ def _find_condition(file: ProgramFile, statement: ast.stmt) -> Optional[ast.expr
 
 def _check_condition(step: TrainingStep, statement: ast.stmt, calls: Sequence[ast.Call]) -> None:
     """Raise StepError for a part of the step that is not made in each turn; either branch may make it."""
-    own = {id(block) for block, _ in step.file.list_blocks(step.file.get_statement(step.backward))}
-    for above in step.file.iter_above(statement):
-        if above is step.function:
-            return
-        blocks = [getattr(above, name, []) for name in ("body", "orelse")]
-        if isinstance(above, ast.If) and not own & {id(block) for block in blocks}:
-            inner = [{id(node) for one in block for node in ast.walk(one)} for block in blocks]
-            if not all(any(id(call) in ids for call in calls) for ids in inner):
+    own = [block for block, _ in step.file.list_blocks(step.file.get_statement(step.backward))]
+    for above in [block[number] for block, number in step.file.list_blocks(statement)]:
+        if isinstance(above, ast.If) and above.body not in own and above.orelse not in own:
+            inner = [{node for one in block for node in ast.walk(one)} for block in (above.body, above.orelse)]
+            if not all(nodes & {*calls} for nodes in inner):
                 raise StepError(step.file, statement, f"`{ast.unparse(statement)}` is not made in each turn")
 
 
 def _read_norm(file: ProgramFile, call: ast.Call) -> ast.expr:
-    given = {one.arg: one.value for one in call.keywords}
-    norm = call.args[1] if len(call.args) > 1 else given.pop("max_norm", None)
+    norm = call.args[1] if len(call.args) > 1 else find_keyword(call, "max_norm")
     name = ast.unparse(call.func)
-    is_plain = not given and len(call.args) < 3 and "norm" in name and ".parameters()" in ast.unparse(call)
+    is_alone = len(call.args) + len(call.keywords) == 2
+    is_plain = is_alone and "norm" in name and ".parameters()" in ast.unparse(call)
     if norm is None or not is_plain:
         raise StepError(file, call, f"`{name}` clips as no device's optimizer does")
     return norm
@@ -132,8 +126,8 @@ def _read_norm(file: ProgramFile, call: ast.Call) -> ast.expr:
 
 def _find_accumulation(step: TrainingStep, at_step: ast.Call) -> Optional[ast.For]:
     """Find the loop of backward passes before one step: one with a number of turns, which may be 1."""
-    loop = find_loop(step.file, step.backward)
-    if find_loop(step.file, at_step) is loop:
+    loop = step.file.find_loop(step.backward)
+    if step.file.find_loop(at_step) is loop:
         return None
     if isinstance(loop, ast.For) and isinstance(loop.iter, ast.Call) and len(loop.iter.args) == 1:
         if ast.unparse(loop.iter.func) == "range":

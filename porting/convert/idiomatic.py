@@ -7,37 +7,28 @@ A program whose step cannot be made so is left as it is, with the reason.
 from __future__ import annotations
 
 import ast
-import re
 from typing import Dict, List, Sequence, Set
 
 from porting.convert.bindings import Undecided
 from porting.convert.device_enum import find_enum
-from porting.convert.device_option import DeviceOption, add_device_option
+from porting.convert.device_option import WHY_ENVIRONMENT, DeviceOption, add_device_option
 from porting.convert.editing import FileEdits
 from porting.convert.evaluation import port_evaluations
 from porting.convert.guards import guard_statements
 from porting.convert.loss_cut import read_outputs
 from porting.convert.losses import PortedLoss, make_loss
-from porting.convert.names import collect_reads, collect_writes, substitute
+from porting.convert.minimal import MOST_SHAPES, import_guarded
+from porting.convert.names import collect_reads, collect_writes, drop_moves, substitute
 from porting.convert.places import PortPlace, find_place
 from porting.convert.program import Program
 from porting.convert.sites import Role
 from porting.convert.steps import find_step
 from porting.convert.training_step import Helper, StepError, TrainingStep
-from porting.convert.trees import ProgramFile
+from porting.convert.trees import ProgramFile, find_keyword
 
 __all__ = ["choose_option", "port_steps"]
 
-_IMPORT = """
-try:
-    from porting import {names}
-except ImportError:  # without ipu-porting the program trains as before
-    {targets} = {values}
-"""
-_NOTHING = {"PortedModel": "()"}
-_WHY_IMPORT = "without ipu-porting the program trains as before"
 _WHY_STEP = "a port's call makes the whole step"
-_MOST_SHAPES = 8
 _WIDTH = 96
 _REFUSAL = 'raise ValueError("a port makes a step in each call: accumulate by its options")'
 
@@ -65,32 +56,22 @@ def port_steps(program: Program, option: DeviceOption, edits: Dict[str, FileEdit
         place = find_place(program, step)
         loss = make_loss(step, place)
         again = _list_again(step)
-        imports: Dict[str, Set[str]] = {}
-        _port_evaluations(program, step, edits, imports)
+        imports = {file.path: {"PortedModel"} for file in port_evaluations(program, step, edits)}
     except StepError as error:
         return [error.left]
     writer = _Writer(program, option, edits, imports)
     writer.write_step(step, again, returns_loss=not loss.argument)
     writer.write_port(step, place, loss)
-    writer.write_imports()
+    for path, names in imports.items():
+        import_guarded(edits[path], names)
     return []
-
-
-def _port_evaluations(
-    program: Program, step: TrainingStep, edits: Dict[str, FileEdits], imports: Dict[str, Set[str]]
-) -> None:
-    for file in port_evaluations(program, step, edits):
-        imports.setdefault(file.path, set()).add("PortedModel")
 
 
 def _list_again(step: TrainingStep) -> List[str]:
     """List the statements of the loss that the loop needs behind a port's call, too: what it logs beside the loss."""
-    own = {id(one) for unit in [*step.loss_units, *step.host, step.unit] for one in ast.walk(unit)}
-    read = {
-        node.id
-        for node in ast.walk(step.scope)
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and id(node) not in own
-    }
+    own = {one for unit in [*step.loss_units, *step.host, step.unit] for one in ast.walk(unit)}
+    others = [node for node in ast.walk(step.scope) if isinstance(node, ast.Name) and node not in own]
+    read = {node.id for node in others if isinstance(node.ctx, ast.Load)}
     outside = {*step.outputs, step.loss_name}
     needed = {name for unit in step.loss_units for name in collect_writes(unit)} & read - outside
     chosen: List[ast.stmt] = []
@@ -109,10 +90,7 @@ class _Writer:
     def __init__(
         self, program: Program, option: DeviceOption, edits: Dict[str, FileEdits], imports: Dict[str, Set[str]]
     ) -> None:
-        self._program = program
-        self._option = option
-        self._edits = edits
-        self._imports = imports
+        self._program, self._option, self._edits, self._imports = program, option, edits, imports
         self._enum = find_enum(program) if option.words else None
 
     def _test_at(self, file: ProgramFile, node: ast.AST, model: str) -> str:
@@ -163,11 +141,11 @@ class _Writer:
         imports.add("to_ipu")
         keywords = {"optimizer": place.optimizer, **loss.keywords}
         if step.max_norm is not None:
-            names = sorted(collect_reads(step.max_norm))
-            keywords["max_grad_norm"] = substitute(step.max_norm, names, [place.texts[one] for one in names])[0]
+            names = {name: place.texts[name] for name in collect_reads(step.max_norm)}
+            keywords["max_grad_norm"] = substitute(step.max_norm, names)[0]
         if self._may_change_shapes():
             imports.add("PortOptions")
-            keywords["options"] = f"PortOptions(max_executables={_MOST_SHAPES})"
+            keywords["options"] = f"PortOptions(max_executables={MOST_SHAPES})"
         keywords.update(self._name_device())
         given = [place.model, loss.argument, *(f"{name}={value}" for name, value in keywords.items())]
         port = _write_assignment(place.model, [one for one in given if one])
@@ -175,14 +153,12 @@ class _Writer:
         code = "\n".join([f"if {self._option.test}:", *(f"    {line}" if line else "" for line in lines)])
         edits = self._edits[place.file.path]
         why = "the loss is a part of the port, and the optimizer is the device's"
-        if place.is_before:
-            edits.insert_before(place.anchor, code, "port", why)
-        else:
-            edits.insert_after(place.anchor, code, "port", why)
+        insert = edits.insert_before if place.is_before else edits.insert_after
+        insert(place.anchor, code, "port", why)
         if place.is_partial:
             self._write_inference(place)
         if "os.environ" in self._option.test:
-            edits.add_import("import os", why="the choice of the device is kept in the environment")
+            edits.add_import("import os", why=WHY_ENVIRONMENT)
 
     def _write_inference(self, place: PortPlace) -> None:
         """Write the port of runs that have no optimizer, behind the branch that makes one."""
@@ -201,19 +177,8 @@ class _Writer:
     def _may_change_shapes(self) -> bool:
         """Tell whether batches may be of several sizes: a loader yields a smaller one at the end of an epoch."""
         loaders = self._program.list_sites(Role.LOADER)
-        drops = [{one.arg: ast.unparse(one.value) for one in found.call.keywords}.get("drop_last") for found in loaders]
-        return any(one != "True" for one in drops)
-
-    def write_imports(self) -> None:
-        """Write the guarded import of each file that names something of this package."""
-        for path, names in self._imports.items():
-            ordered = sorted(names)
-            code = _IMPORT.format(
-                names=", ".join(ordered),
-                targets=", ".join(ordered),
-                values=", ".join(_NOTHING.get(name, "None") for name in ordered),
-            )
-            self._edits[path].add_import(code, why=_WHY_IMPORT)
+        drops = [find_keyword(found.call, "drop_last") for found in loaders]
+        return any(getattr(one, "value", None) is not True for one in drops)
 
 
 def _write_assignment(model: str, given: Sequence[str]) -> List[str]:
@@ -226,11 +191,6 @@ def _write_call(step: TrainingStep, labels: Sequence[str], outputs: Sequence[str
     """Write the call of a port: the model's arguments, the labels, and the names of output and loss."""
     target = f"({', '.join(outputs)})" if len(outputs) > 1 else outputs[0]
     file = step.file if step.helper is None else step.helper.file
-    named = [(f"{one.arg}=" if one.arg else "**", _host(file, one.value)) for one in step.call.keywords]
-    given = ", ".join([*(_host(file, one) for one in step.call.args), *labels, *map("".join, named)])
+    named = [(f"{one.arg}=" if one.arg else "**") + file.text_of(one.value) for one in step.call.keywords]
+    given = drop_moves(", ".join([*map(file.text_of, step.call.args), *labels, *named]))
     return f"{target}, {step.loss_name} = {step.model}({given})"
-
-
-def _host(file: ProgramFile, node: ast.AST) -> str:
-    """Write an argument as it stands, without moves to a GPU: a port takes tensors of the host."""
-    return re.sub(r"\.cuda\([^()]*\)", "", file.text_of(node))

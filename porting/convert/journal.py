@@ -40,7 +40,7 @@ def change_files(folder: Path, contents: Mapping[Path, bytes], before: Mapping[P
     """
     files = {str(path): _make_digest(content) for path, content in contents.items()}
     made = sorted({str(above) for path in contents for above in path.parents if not above.exists()})
-    with _journalled(folder, {"files": files, "old": [*map(str, before)], "folders": made}):
+    with _journalled(folder, files=files, old=[*map(str, before)], folders=made):
         for name in made:
             os.mkdir(name)
         for path, content in contents.items():
@@ -58,7 +58,7 @@ def make_folder(destination: Path) -> Iterator[Path]:
     Raises PortingError X027 where another process makes one there; OSError.
     """
     unfinished = _beside(destination, _NEW)
-    with _journalled(destination.parent, {"files": {}, "old": [], "folders": [], "tree": str(unfinished)}):
+    with _journalled(destination.parent, tree=str(unfinished)):
         yield unfinished
         os.rename(unfinished, destination)
         sync_folder(destination.parent)
@@ -71,7 +71,7 @@ def finish(folder: Path) -> None:
         _go_back(json.loads(journal.read_text("utf-8")))
         journal.unlink()
     if done.exists():
-        for name in json.loads(done.read_text("utf-8"))["old"]:
+        for name in json.loads(done.read_text("utf-8")).get("old", ()):
             _remove(_beside(Path(name), _OLD))
         done.unlink()
     _remove(_beside(journal, _NEW))
@@ -90,7 +90,7 @@ def watch(folder: str, parent: int) -> None:
 
 
 @contextmanager
-def _journalled(folder: Path, plan: Mapping[str, Any]) -> Iterator[None]:
+def _journalled(folder: Path, **plan: Any) -> Iterator[None]:
     """Watch over a block that does what `plan` says; when it ends well, it is the change that stays."""
     lock = os.open(folder, os.O_RDONLY)
     try:
@@ -147,15 +147,15 @@ def _watched(folder: Path, lock: int) -> Iterator[None]:
 def _stage(path: Path, content: bytes, before: Optional[bytes]) -> None:
     """Write a file's new content beside it, and keep the file itself under a second name."""
     new, old = _beside(path, _NEW), _beside(path, _OLD)
-    if before is None:
-        _write(new, content)
-        return
-    try:
-        os.link(path, old)
-    except OSError:  # not every file system has such links
-        _write_whole(old, path.read_bytes())
-        shutil.copystat(path, old)
+    if before is not None:
+        try:
+            os.link(path, old)
+        except OSError:  # not every file system has such links
+            _write_whole(old, path.read_bytes())
+            shutil.copystat(path, old)
     _write(new, content)
+    if before is None:
+        return
     if path.read_bytes() != before:
         raise PortingError.of(
             "X009", message=f"`{path}` has changed since it was read", help="run `porting convert` again"
@@ -183,22 +183,19 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def _go_back(plan: Dict[str, Any]) -> None:
-    for name, digest in plan["files"].items():
+    for name, digest in plan.get("files", {}).items():
         path = Path(name)
         new, old = _beside(path, _NEW), _beside(path, _OLD)
+        is_new = name not in plan["old"] and not new.exists() and path.exists()
         if old.exists():
-            if path.exists() and old.samefile(path):
-                # the file itself is there yet, and renaming one of two names of a file does nothing
-                old.unlink()
-            else:
-                os.replace(old, path)
-        elif (
-            name not in plan["old"] and not new.exists() and path.exists() and _make_digest(path.read_bytes()) == digest
-        ):
+            # renaming one of two names of a file, which is there yet, does nothing
+            os.replace(old, path)
+            _remove(old)
+        elif is_new and _make_digest(path.read_bytes()) == digest:
             path.unlink()
         _remove(new)
         _remove(_beside(old, _NEW))
-    for name in reversed(plan["folders"]):
+    for name in reversed(plan.get("folders", ())):
         with suppress(OSError):  # it was not made, or somebody else has put something there
             os.rmdir(name)
     if "tree" in plan:

@@ -10,8 +10,8 @@ from typing import List, Optional, Sequence, Set
 
 from porting.convert.names import collect_reads, collect_writes, get_root, iter_chains, iter_units
 from porting.convert.program import Program
-from porting.convert.training_step import LOOPS, StepError, TrainingStep, find_loop
-from porting.convert.trees import ProgramFile, list_targets
+from porting.convert.training_step import StepError, TrainingStep
+from porting.convert.trees import LOOPS, ProgramFile, list_parameters, list_targets
 from porting.source.facts import Kind
 
 __all__ = ["cut_loss", "read_outputs"]
@@ -43,7 +43,7 @@ def cut_loss(program: Program, step: TrainingStep, call: ast.Call) -> None:
     for unit in reversed(units):
         if unit is step.unit and not step.is_nested or not collect_writes(unit) & needed:
             continue
-        if id(unit) in of_output or _is_fixed(unit):
+        if unit in of_output or _is_fixed(unit):
             chosen.insert(0, unit)
             needed |= collect_reads(step.read_unit(unit))
     step.loss_units = chosen
@@ -61,7 +61,7 @@ def cut_loss(program: Program, step: TrainingStep, call: ast.Call) -> None:
 def _check_inputs(step: TrainingStep) -> None:
     """Raise StepError for an input that is no tensor in the first step: a static graph has it in none, or in all."""
     file = step.file if step.helper is None else step.helper.file
-    scope = file.find_function(step.call) or file.tree
+    scope = file.find_scope(step.call)
     for name in sorted(collect_reads(*step.call.args)):
         for one in file.iter_assignments(name, scope):
             if isinstance(one, ast.Assign) and isinstance(one.value, ast.Constant) and one.value.value is None:
@@ -90,22 +90,22 @@ def _list_between(step: TrainingStep) -> List[ast.stmt]:
     """List the statements from the forward to the backward pass, in the block that has both."""
     for block, number in reversed(step.file.list_blocks(step.file.get_statement(step.backward))):
         units = list(iter_units(block[: number + 1]))
-        place = next((n for n, one in enumerate(units) if one is step.unit), None)
-        if place is not None:
-            ends = [n for n, one in enumerate(units) if step.backward in list(ast.walk(one))]
-            return units[place : ends[0]] if ends and ends[0] > place else [units[place]]
+        if step.unit in units:
+            place = units.index(step.unit)
+            end = next((n for n, one in enumerate(units) if step.backward in ast.walk(one)), 0)
+            return units[place : max(end, place + 1)]
     raise StepError(step.file, step.backward, "forward and backward pass do not follow each other in one block")
 
 
-def _collect_of_output(step: TrainingStep, units: Sequence[ast.stmt]) -> Set[int]:
-    """Collect the statements that depend on the output, by their ids."""
+def _collect_of_output(step: TrainingStep, units: Sequence[ast.stmt]) -> Set[ast.stmt]:
+    """Collect the statements that depend on the output."""
     tainted = set(step.outputs)
-    found: Set[int] = set()
+    found: Set[ast.stmt] = set()
     for unit in units:
         if unit is step.unit and not step.is_nested:
             continue
         if collect_reads(step.read_unit(unit)) & tainted:
-            found.add(id(unit))
+            found.add(unit)
             tainted |= collect_writes(unit)
     return found
 
@@ -127,8 +127,8 @@ def _list_prelude(step: TrainingStep) -> List[ast.stmt]:
     found: List[ast.stmt] = []
     for name in sorted(opened & written - set(step.outputs)):
         before = [one for one in step.file.iter_assignments(name, step.scope) if one.lineno < step.unit.lineno]
-        loop = find_loop(step.file, step.backward)
-        begins = [one for one in before if isinstance(one, ast.Assign) and find_loop(step.file, one) is loop]
+        loop = step.file.find_loop(step.backward)
+        begins = [one for one in before if isinstance(one, ast.Assign) and step.file.find_loop(one) is loop]
         if not begins or not isinstance(begins[-1].value, ast.Constant):
             raise StepError(step.file, step.backward, f"`{name}` is added up before the model is called")
         found.append(begins[-1])
@@ -138,20 +138,18 @@ def _list_prelude(step: TrainingStep) -> List[ast.stmt]:
 def _varies(step: TrainingStep, name: str) -> bool:
     """Tell whether a name holds something else in each step."""
     file = step.file
-    if step.function is not None and name in {one.arg for one in step.function.args.args} - {"self"}:
-        return find_loop(file, step.backward) is None
+    if name in {*list_parameters(step.scope)} - {"self"}:
+        return file.find_loop(step.backward) is None
     loops = [one for one in file.iter_above(step.backward) if isinstance(one, LOOPS)]
     assigned = list(file.iter_assignments(name, step.scope))
     if not loops:  # a function that makes one step
         return bool(assigned) and step.function is not None
-    around = [{id(above) for above in (one, *file.iter_above(one))} for one in assigned]
-    return any(id(loop) in ids for loop in loops for ids in around)
+    return any(loop in (one, *file.iter_above(one)) for loop in loops for one in assigned)
 
 
 def _is_tensor(program: Program, step: TrainingStep, name: str) -> bool:
     """Tell whether a name that stays the same is a tensor, by what the walk says of the loss's arguments."""
-    inside = {id(one) for unit in step.loss_units for one in ast.walk(unit) if isinstance(one, ast.Call)}
-    facts = [call for call in program.facts.calls if id(call.node) in inside]
+    facts = program.list_facts(*(one for unit in step.loss_units for one in ast.walk(unit)))
     if any(get_root(call.node.func) == name and not call.receiver for call in facts):
         return False
     pairs = [pair for call in facts for pair in zip(call.node.args, call.arguments)]
@@ -184,14 +182,14 @@ def _is_number(statement: ast.stmt, name: str) -> bool:
 
 
 def _find_position(
-    step: TrainingStep, units: Sequence[ast.stmt], of_output: Set[int], varying: Set[str]
+    step: TrainingStep, units: Sequence[ast.stmt], of_output: Set[ast.stmt], varying: Set[str]
 ) -> Optional[ast.stmt]:
     """Find where the device is called: behind what makes the labels; None for the place of the forward call."""
     made = [n for n, unit in enumerate(units) if n and collect_writes(unit) & varying and unit not in step.loss_units]
     if not made or step.helper is not None:
         return None
     behind = [unit for unit in units[made[-1] + 1 :] if unit in step.loss_units]
-    early = [unit for unit in units[1 : made[-1] + 1] if id(unit) in of_output]
+    early = [unit for unit in units[1 : made[-1] + 1] if unit in of_output]
     if early or not behind:
         raise StepError(step.file, units[made[-1]], "labels are made behind what reads the output")
     return behind[0]

@@ -8,9 +8,9 @@ from __future__ import annotations
 import ast
 import re
 from dataclasses import dataclass
-from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, List, Optional, Set, Tuple
 
-from porting.convert.names import collect_reads, collect_writes, substitute
+from porting.convert.names import collect_reads, collect_writes, drop_moves, parse_expression, substitute
 from porting.convert.places import PortPlace
 from porting.convert.training_step import StepError, TrainingStep
 
@@ -37,15 +37,12 @@ def make_loss(step: TrainingStep, place: PortPlace) -> PortedLoss:
         raise StepError(step.file, step.backward, "the loss reads nothing of the batch, and a port wants a label")
     if any(isinstance(one, ast.Starred) for one in step.call.args) and len(step.labels) > 1:
         raise StepError(step.file, step.call, "the model gets as many inputs as a list has, and several labels")
-    keywords: Dict[str, str] = {}
-    if len(step.labels) > 1:
-        first = len(step.call.args)
-        keywords["label"] = f"({', '.join(str(first + n) for n in range(len(step.labels)))})"
+    first, num_labels = len(step.call.args), len(step.labels)
+    keywords = {"label": str((*range(first, first + num_labels),))} if num_labels > 1 else {}
     body, result, names = _write_body(step, place)
     output, label = names
     if not body:
-        direct = _find_function(place, result, names)
-        argument = direct or f"lambda {output}, {label}: {result}"
+        argument = _find_function(place, result, names) or f"lambda {output}, {label}: {result}"
         return PortedLoss("", argument, keywords)
     lines = [f"def {_FUNCTION}({output}, {label}):", *(f"    {line}" for line in body), f"    return {result}", ""]
     return PortedLoss("\n".join(lines), _FUNCTION, keywords)
@@ -68,7 +65,7 @@ def _name_labels(step: TrainingStep, taken: Set[str]) -> List[str]:
     """Name the labels as the loop does, or by the last word of an element or attribute."""
     names: List[str] = []
     for text in step.labels:
-        name = (re.findall(r"[A-Za-z_]\w*", text) or ["label"])[-1]
+        name = re.findall(r"[A-Za-z_]\w*", text)[-1]
         while not text.isidentifier() and (name in taken or name in names):
             name += "_"
         if name in step.outputs:
@@ -83,41 +80,30 @@ def _write_body(step: TrainingStep, place: PortPlace) -> Tuple[List[str], str, T
     written = {name for unit in units for name in collect_writes(unit)}
     labels = _name_labels(step, {*step.outputs, *written, *step.constants})
     texts = {name: place.texts[name] for name in step.constants if place.texts.get(name, name) != name}
-    clash = {*step.outputs, *written, *labels} & {
-        name for text in texts.values() for name in collect_reads(ast.parse(text))
-    }
+    elsewhere = {name for text in texts.values() for name in collect_reads(ast.parse(text))}
+    clash = {*step.outputs, *written, *labels} & elsewhere
     if clash:
         raise StepError(step.file, step.backward, f"`{clash.pop()}` is another thing where the port is made")
     texts.update({text: name for text, name in zip(step.labels, labels) if text != name})
-    keys, values = list(texts), list(texts.values())
-    lines = [line for unit in units for line in _rewrite(unit, keys, values)]
-    result = _rewrite(step.loss, keys, values)[0]
     last = units[-1] if units else None
-    if isinstance(last, ast.Assign) and [ast.unparse(one) for one in last.targets] == [result]:
-        lines = lines[: -len(_rewrite(last, keys, values))]
-        result = _rewrite(last.value, keys, values)[0]
+    result: ast.expr = step.loss
+    if isinstance(last, ast.Assign) and [ast.unparse(one) for one in last.targets] == [ast.unparse(result)]:
+        units, result = units[:-1], last.value
+    lines = [drop_moves(line) for unit in units for line in substitute(unit, texts)]
     output = step.outputs[0] if len(step.outputs) == 1 else "outputs"
     label = labels[0] if len(labels) == 1 else "labels"
     pairs = ((step.outputs, output), (labels, label))
     unpacked = [f"{', '.join(names)} = {name}" for names, name in pairs if len(names) > 1]
-    return [*unpacked, *lines], result, (output, label)
-
-
-def _rewrite(node: ast.AST, texts: Sequence[str], names: Sequence[str]) -> List[str]:
-    """Write a statement in other words, and without the moves to a GPU."""
-    return [re.sub(r"\.cuda\([^()]*\)", "", line) for line in substitute(node, texts, names)]
+    return [*unpacked, *lines], drop_moves(substitute(result, texts)[0]), (output, label)
 
 
 def _find_function(place: PortPlace, result: str, names: Tuple[str, str]) -> str:
     """Return the loss where it is a function or module of output and label as it is; empty where it is not."""
-    node = ast.parse(result, mode="eval").body
+    node = parse_expression(result)
     if not isinstance(node, ast.Call) or node.keywords or [ast.unparse(one) for one in node.args] != list(names):
         return ""
-    text = ast.unparse(node.func)
-    if set(names) & collect_reads(node.func):
-        return ""
+    text, is_known = ast.unparse(node.func), not set(names) & collect_reads(node.func)
     if text.startswith("self."):  # it may be assigned later
-        scope = place.file.find_function(place.anchor) or place.file.tree
-        lines = [one.lineno for one in place.file.iter_assignments(text, scope)]
-        return text if lines and max(lines) < place.anchor.lineno else ""
-    return text
+        lines = [one.lineno for one in place.file.iter_assignments(text, place.file.find_scope(place.anchor))]
+        is_known = is_known and bool(lines) and max(lines) < place.anchor.lineno
+    return text if is_known else ""

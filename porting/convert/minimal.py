@@ -6,32 +6,40 @@ Three lines for a model: the import, the choice of the device, and `to_ipu(model
 from __future__ import annotations
 
 import ast
-from typing import Dict, List, Optional, Set, Tuple
+from typing import Dict, Iterable, List, Optional, Set, Tuple
 
 from porting.convert.bindings import Binding, Undecided, list_bindings
-from porting.convert.device_option import DeviceOption
+from porting.convert.device_option import WHY_ENVIRONMENT, DeviceOption
 from porting.convert.editing import FileEdits
 from porting.convert.program import Found, Program
 from porting.convert.sites import Role
 from porting.convert.trees import ProgramFile, list_targets
 
-__all__ = ["GUARDED_IMPORT", "port_models"]
+__all__ = ["MOST_SHAPES", "import_guarded", "port_models"]
 
-GUARDED_IMPORT = """
+MOST_SHAPES = 8
+"""How many shapes of batches a port is compiled for; the last batch of an epoch may be a shorter one."""
+
+_GUARDED_IMPORT = """
 try:
-    from porting import PortOptions, to_ipu
+    from {module} import {names}
 except ImportError:  # without ipu-porting the program trains as before
-    PortOptions = to_ipu = None
+    {nothing}
 """
+_WHY_IMPORT = "without ipu-porting the program trains as before"
+_WHY_MODEL = "forward and backward pass run on the device; loss and optimizer stay in the loop"
+_WHY_CALLS = "calls of the model, and of its parts, run on the device; loss and optimizer stay in the loop"
 
 
-_MOST_SHAPES = 8
-_GUARDED_CALLS = """
-try:
-    from porting.integrations import DeviceCalls
-except ImportError:  # without ipu-porting the program trains as before
-    DeviceCalls = None
-"""
+def import_guarded(file: FileEdits, names: Iterable[str], module: str = "porting") -> None:
+    """Plan the import of names of this package, without which the program is as before."""
+    ordered = sorted(names)
+    nothing = " = ".join([*ordered, "None"])
+    if "PortedModel" in ordered:  # of which nothing is an instance then
+        values = ["()" if name == "PortedModel" else "None" for name in ordered]
+        nothing = f"{', '.join(ordered)} = {', '.join(values)}"
+    code = _GUARDED_IMPORT.format(module=module, names=", ".join(ordered), nothing=nothing)
+    file.add_import(code, why=_WHY_IMPORT)
 
 
 def port_models(program: Program, option: DeviceOption, edits: Dict[str, FileEdits]) -> List[Undecided]:
@@ -43,35 +51,31 @@ def port_models(program: Program, option: DeviceOption, edits: Dict[str, FileEdi
     left: List[Undecided] = []
     bindings, unnamed = _choose_bindings(program)
     for binding in bindings:
-        # the last batch of an epoch may be a shorter one
-        settings = f'loop="host", options=PortOptions(max_executables={_MOST_SHAPES}), device={option.device}'
+        settings = f'loop="host", options=PortOptions(max_executables={MOST_SHAPES}), device={option.device}'
         code = f"if {option.test}:\n    {binding.name} = to_ipu({binding.name}, {settings})"
-        why = "forward and backward pass run on the device; loss and optimizer stay in the loop"
-        _insert(edits[binding.file.path], binding, code, GUARDED_IMPORT, why)
-    made: Set[int] = set()
+        _insert(edits[binding.file.path], binding, code, _WHY_MODEL)
+        import_guarded(edits[binding.file.path], ["PortOptions", "to_ipu"])
+    made: Set[ast.stmt] = set()
     for found, undecided in unnamed:
         places = [_bind_making(file, statement) for file, statement in program.iter_makings(found.call)]
         named = [one for one in places if one is not None]
         left += [] if named and len(named) == len(places) else [undecided]
         for binding in named:
-            if id(binding.after) not in made:
-                made.add(id(binding.after))
+            if binding.anchor not in made:
+                made.add(binding.anchor)
                 code = f"if {option.test}:\n    DeviceCalls({binding.name}, device={option.device}).install()"
-                why = "calls of the model, and of its parts, run on the device; loss and optimizer stay in the loop"
-                _insert(edits[binding.file.path], binding, code, _GUARDED_CALLS, why)
+                _insert(edits[binding.file.path], binding, code, _WHY_CALLS)
+                import_guarded(edits[binding.file.path], ["DeviceCalls"], "porting.integrations")
     if not bindings and not made and not left:
         reason = "no call of a model with gradients was found"
         left.append(Undecided(program.main.path, 1, reason, "name the script that trains"))
     return left
 
 
-def _insert(file: FileEdits, binding: Binding, code: str, imported: str, why: str) -> None:
-    if binding.before is not None:
-        file.insert_before(binding.before, code, "port", why)
-    elif binding.after is not None:
-        file.insert_after(binding.after, code, "port", why)
-    file.add_import(imported, why="without ipu-porting the program trains as before")
-    file.add_import("import os", why="the choice of the device is kept in the environment")
+def _insert(file: FileEdits, binding: Binding, code: str, why: str) -> None:
+    insert = file.insert_after if binding.before is None else file.insert_before
+    insert(binding.anchor, code, "port", why)
+    file.add_import("import os", why=WHY_ENVIRONMENT)
 
 
 def _bind_making(file: ProgramFile, statement: ast.stmt) -> Optional[Binding]:
@@ -91,12 +95,7 @@ def _choose_bindings(program: Program) -> Tuple[List[Binding], List[Tuple[Found,
                 undecided.append((found, one))
             else:
                 whole.add(found.site.name.rpartition(".")[2])
-                if one.key not in chosen or _get_line(one) < _get_line(chosen[one.key]):
+                if one.key not in chosen or one.anchor.lineno < chosen[one.key].anchor.lineno:
                     chosen[one.key] = one
     # a part that is called beside the whole model, as a decoder that draws samples, is none of its training
     return list(chosen.values()), [pair for pair in undecided if pair[1].part_of not in whole]
-
-
-def _get_line(binding: Binding) -> int:
-    anchor = binding.before or binding.after
-    return 0 if anchor is None else anchor.lineno

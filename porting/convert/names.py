@@ -7,9 +7,19 @@ name that they belong to.
 from __future__ import annotations
 
 import ast
-from typing import Iterator, List, Sequence, Set
+import re
+from typing import Iterator, List, Mapping, Sequence, Set
 
-__all__ = ["collect_reads", "collect_writes", "get_root", "iter_chains", "iter_units", "substitute"]
+__all__ = [
+    "collect_reads",
+    "collect_writes",
+    "drop_moves",
+    "get_root",
+    "iter_chains",
+    "iter_units",
+    "parse_expression",
+    "substitute",
+]
 
 _OF_TENSORS = ("T", "data", "device", "dtype", "is_cuda", "mT", "ndim", "shape")
 
@@ -25,27 +35,35 @@ def get_root(node: ast.AST) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
+def parse_expression(text: str) -> ast.expr:
+    """Parse an expression."""
+    return ast.parse(text, mode="eval").body
+
+
 def collect_reads(*nodes: ast.AST) -> Set[str]:
     """Collect the names that are read; those that a comprehension, loop or lambda makes are its own."""
     found: Set[str] = set()
-    own: Set[str] = set()
+    own = _collect_turns(*nodes)
     for node in (inner for one in nodes for inner in ast.walk(one)):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
             found.add(node.id)
         elif isinstance(node, ast.AugAssign):
             found.add(get_root(node.target))
-        elif isinstance(node, (ast.comprehension, ast.For)):
-            own |= {one.id for one in ast.walk(node.target) if isinstance(one, ast.Name)}
         elif isinstance(node, ast.Lambda):
             own |= {one.arg for one in node.args.args}
     return found - own - {""}
 
 
+def _collect_turns(*nodes: ast.AST) -> Set[str]:
+    """Collect the names that comprehensions and loops give to what they go through."""
+    inside = [one for node in nodes for one in ast.walk(node) if isinstance(one, (ast.comprehension, ast.For))]
+    return {name.id for one in inside for name in ast.walk(one.target) if isinstance(name, ast.Name)}
+
+
 def collect_writes(node: ast.AST) -> Set[str]:
     """Collect the names that a statement assigns or changes."""
     found: Set[str] = set()
-    inside = [one for one in ast.walk(node) if isinstance(one, (ast.comprehension, ast.For))]
-    own = {name.id for one in inside for name in ast.walk(one.target) if isinstance(name, ast.Name)}
+    own = _collect_turns(node)
     for one in ast.walk(node):
         if isinstance(one, (ast.Name, ast.Attribute, ast.Subscript)) and isinstance(one.ctx, ast.Store):
             found.add(get_root(one))
@@ -93,18 +111,27 @@ def _is_chain(node: ast.expr) -> bool:
 
 
 class _Substitution(ast.NodeTransformer):
-    def __init__(self, texts: Sequence[str], names: Sequence[str]) -> None:
-        self._names = dict(zip(texts, names))
+    def __init__(self, others: Mapping[str, str]) -> None:
+        self._others = others
 
     def generic_visit(self, node: ast.AST) -> ast.AST:
         if isinstance(node, ast.expr) and isinstance(getattr(node, "ctx", ast.Load()), ast.Load):
-            name = self._names.get(ast.unparse(node))
-            if name is not None:
-                return ast.parse(name, mode="eval").body
+            text = ast.unparse(node)
+            if text in self._others:
+                return parse_expression(self._others[text])
         return super().generic_visit(node)
 
 
-def substitute(node: ast.AST, texts: Sequence[str], names: Sequence[str]) -> List[str]:
+def substitute(node: ast.AST, others: Mapping[str, str]) -> List[str]:
     """Return the lines of a statement or expression in which some expressions, as texts, have become others."""
     copied = ast.parse(ast.unparse(node))
-    return ast.unparse(_Substitution(texts, names).visit(copied)).split("\n")
+    return ast.unparse(_Substitution(others).visit(copied)).split("\n")
+
+
+def drop_moves(text: str) -> str:
+    """Leave out the moves to a GPU: a port takes tensors of the host.
+
+    >>> drop_moves("f(x.cuda(), y.cuda(non_blocking=True))")
+    'f(x, y)'
+    """
+    return re.sub(r"\.cuda\([^()]*\)", "", text)

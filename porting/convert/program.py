@@ -8,16 +8,18 @@ from __future__ import annotations
 import ast
 import os
 from dataclasses import dataclass, field
-from typing import Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
+from typing import Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Type, TypeVar
 
 from porting.convert.sites import Role, Site
-from porting.convert.trees import Function, ProgramFile
+from porting.convert.trees import Function, ProgramFile, list_bases
 from porting.diagnostics import ExecutableError
 from porting.source.facts import Call, Facts, Kind, ProgramObject
 from porting.source.project import Project, read_programs
 from porting.source.walk import collect_facts
 
 __all__ = ["Found", "Program", "read_program"]
+
+Node = TypeVar("Node", bound=ast.AST)
 
 _OF_OPTIMIZER = {"step": Role.STEP, "zero_grad": Role.ZERO_GRAD}
 _WRAPPERS = (".DataParallel", ".DistributedDataParallel", "torch.compile")
@@ -67,6 +69,10 @@ class Program:
             if file is not None and call is not None and (id(call), site.role) not in known:
                 self.sites.append(Found(site, file, call))
 
+    def list_facts(self, *nodes: ast.AST) -> List[Call]:
+        """List what the walk says of some calls."""
+        return [call for call in self.facts.calls if call.node in nodes]
+
     def iter_callers(self, file: ProgramFile, function: Function) -> Iterator[Tuple[ProgramFile, ast.Call]]:
         """Iterate over the calls of one of the program's functions, as the walk has followed them."""
         name = file.name_function(function)
@@ -95,7 +101,7 @@ class Program:
     def iter_makings(self, call: ast.Call) -> Iterator[Tuple[ProgramFile, ast.stmt]]:
         """Iterate over the statements that make the models which a call may call, or which hold what it calls."""
         modules = self.facts.list_program_objects(Kind.MODULE)
-        inner = [one for fact in self.facts.calls if fact.node is call for one in fact.receiver]
+        inner = [one for fact in self.list_facts(call) for one in fact.receiver]
         whole: List[ProgramObject] = []
         while inner:
             one = inner.pop()
@@ -118,14 +124,19 @@ class Program:
 
     def iter_classes(self, name: str) -> Iterator[Tuple[ProgramFile, ast.ClassDef]]:
         """Iterate over the classes of a name, and over their bases in the program."""
+        for file, node in self.iter_nodes(ast.ClassDef):
+            if node.name == name:
+                yield file, node
+                for base in list_bases(node):
+                    if base != name:
+                        yield from self.iter_classes(base)
+
+    def iter_nodes(self, kind: Type[Node]) -> Iterator[Tuple[ProgramFile, Node]]:
+        """Iterate over the nodes of a kind in all files."""
         for file in self.files.values():
             for node in ast.walk(file.tree):
-                if isinstance(node, ast.ClassDef) and node.name == name:
+                if isinstance(node, kind):
                     yield file, node
-                    for base in node.bases:
-                        inner = base.attr if isinstance(base, ast.Attribute) else getattr(base, "id", "")
-                        if inner and inner != name:
-                            yield from self.iter_classes(inner)
 
 
 def read_program(root: str, script: str) -> Program:

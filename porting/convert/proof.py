@@ -23,7 +23,7 @@ from porting.support.plain_data import make_plain
 from porting.verify.certificate import Certificate, Measured, Verdict, describe_location, describe_measured
 from porting.verify.exact_comparison import Difference, count_compared, find_difference
 from porting.verify.judgement import Judgement
-from porting.verify.observation import OUT_OF_TIME, Observation, ProjectRun, Task
+from porting.verify.observation import OUT_OF_TIME, Observation, ProjectRun
 from porting.verify.plain_runs import PLAIN, Perturbation
 from porting.verify.program_proof import ROUNDED, certify_programs, count_made
 from porting.verify.program_runs import ProgramPair, ProgramRuns, observe_tasks
@@ -158,12 +158,16 @@ class _Trial:
         """Run what there is to run; what fails is kept, and told by the columns."""
         self._look_at_source()
         for steady in (PLAIN, _ONE_THREAD):
-            self._observe_original(steady)
+            *self._plains, self._helps[0] = self._observe(self._runs, "the original", steady, steady, ROUNDED)
             if not self._plains[0].trainings or self._find_unrest() is None:
                 break
         if not self._plains[0].trainings:
             return
-        self._observe_converted(steady)
+        if self._program.has_host_path:
+            what = "the converted program without a device"
+            self._cpu, self._helps[1] = self._observe(self._cpu_runs, what, steady)
+        else:
+            self._cpu, self._helps[1] = self._plains[0], self._helps[0]
         try:
             self._ported = self._runs.run_port(self._num_asked)
             self._certified = self._certify(self._ported)
@@ -179,33 +183,17 @@ class _Trial:
         except PortingError as error:
             self._findings = [error.finding]
 
-    def _observe_original(self, steady: Perturbation) -> None:
-        task = self._runs.make_plain_task(self._num_asked)
-        asked = [replace(task, perturbation=one) for one in (steady, steady, ROUNDED)]
-        self._tell(f"the original: {self._program.script}")
-        *self._plains, self._helps[0] = self._observe([*asked, *self._ask_for_help(task)], 3)
-
-    def _observe_converted(self, steady: Perturbation) -> None:
-        if not self._program.has_host_path:
-            self._cpu, self._helps[1] = self._plains[0], self._helps[0]
-            return
-        task = self._cpu_runs.make_plain_task(self._num_asked)
-        self._tell(f"the converted program without a device: {self._program.script}")
-        tasks = [replace(task, perturbation=steady), *self._ask_for_help(task)]
-        self._cpu, self._helps[1] = self._observe(tasks, 1)
-
-    @staticmethod
-    def _ask_for_help(task: Task) -> List[Task]:
+    def _observe(self, runs: ProgramRuns, what: str, *perturbations: Perturbation) -> List[Observation]:
+        """Run a program under each perturbation, and call it for help; the last observation is empty if it has none."""
+        task = runs.make_plain_task(self._num_asked)
         assert task.project is not None
         sources = list_sources(task.project.roots[0])[0]
         answers = any(_COMMAND_LINES.search(Path(path).read_bytes()) for path in sources)
-        return [replace(task, arguments=("--help",), num_steps=1)] if answers else []
-
-    @staticmethod
-    def _observe(tasks: Sequence[Task], least: int) -> List[Observation]:
-        """Run tasks; the last observation is that of a call for help, and an empty one where there was none."""
+        self._tell(f"{what}: {self._program.script}")
+        tasks = [replace(task, perturbation=one) for one in perturbations]
+        tasks += [replace(task, arguments=("--help",), num_steps=1)] if answers else []
         found = observe_tasks(tasks, vendor_environment(make_environment()))
-        return [*found, *[Observation()] * (least + 1 - len(found))]
+        return found if answers else [*found, Observation()]
 
     def _certify(self, ported: Observation) -> Tuple[Certificate, Judgement]:
         num_made = count_made(ported, self._num_steps)
@@ -246,23 +234,19 @@ class _Trial:
 
     def _find_difference(self, num_steps: int) -> str:
         """Say what the converted program does otherwise than the original without a device."""
-        if not self._cpu.trainings and not self._cpu.is_cut:
-            return f"the converted program does not train: {self._cpu.error or 'it makes no step of an optimizer'}"
-        if self._cpu.is_cut and not self._cpu.trainings:
-            return ""
-        made = self._cpu.num_steps if self._cpu.is_cut else num_steps
-        found = find_difference(self._plains[0], self._cpu, num_steps=min(num_steps, made))
-        if found is None:
-            return ""
-        why = f"; it ended: {self._cpu.error}" if self._cpu.error and found.name == "steps" else ""
-        return f"without a device it does not train as the original: {found}{why}"
+        cpu = self._cpu
+        if not cpu.trainings:
+            fault = f"the converted program does not train: {cpu.error or 'it makes no step of an optimizer'}"
+            return "" if cpu.is_cut else fault
+        made = min(num_steps, cpu.num_steps) if cpu.is_cut else num_steps
+        found = find_difference(self._plains[0], cpu, num_steps=made)
+        why = f"; it ended: {cpu.error}" if cpu.error and found is not None and found.name == "steps" else ""
+        return "" if found is None else f"without a device it does not train as the original: {found}{why}"
 
     def _find_port_fault(self) -> str:
         """Say why the port has not trained at all, or not on the device."""
-        if self._ported is None and OUT_OF_TIME in self._refused:
-            return ""
         if self._ported is None:
-            return f"the port does not train: {self._refused}"
+            return "" if OUT_OF_TIME in self._refused else f"the port does not train: {self._refused}"
         if not self._ported.trainings or self._certified is None:
             return f"the port cannot be compared: {self._refused}"
         on_host = [
@@ -334,9 +318,8 @@ class _Trial:
             faults, lack = [fault], lack or missing
             compared = count_compared(self._plains[0], self._cpu, num_steps=steps)
             numbers.update({"verdict": certificate.verdict.value, "compared bit by bit": compared})
-        whole = (
-            f"all {say_number(steps, 'step')} that it makes" if steps < self._num_asked else say_number(steps, "step")
-        )
+        whole = say_number(steps, "step")
+        whole = f"all {whole} that it makes" if steps < self._num_asked else whole
         on_host = ", and without a device every bit is the same" if self._program.has_host_path else ""
         passed = f"{whole}: the port trains as the original{on_host}"
         return _make_column("behavioral", faults, lack, passed, numbers, self._say_verify(self._num_asked))
@@ -362,17 +345,19 @@ class _Trial:
     # -- commands ------------------------------------------------------------------------------------------------------
 
     def _say_start(self) -> str:
-        folder = os.path.normpath(os.path.join(os.path.realpath(self._program.converted), self._program.working))
+        folder = self._find_working(self._program.converted)
         script = os.path.relpath(self._runs.pair.ported, folder)
         return f"cd {shlex.quote(folder)} && {shlex.join(['python', script, *self._program.arguments])}"
+
+    def _find_working(self, root: Path) -> str:
+        return os.path.normpath(os.path.join(os.path.realpath(root), self._program.working))
 
     def _say_verify(self, num_steps: int) -> str:
         pair = self._runs.pair
         words = ["porting", "verify", pair.ported, "--against", pair.plain, f"--args={shlex.join(pair.arguments)}"]
         words += [f"--against-args={shlex.join(pair.plain_arguments)}", "--device", "sim"]
-        folder = os.path.normpath(os.path.join(os.path.realpath(self._program.original), self._program.working))
         command = shlex.join([*words, "--steps", str(num_steps), "--seed", str(self._runs.seed)])
-        return f"cd {shlex.quote(folder)} && {command}"
+        return f"cd {shlex.quote(self._find_working(self._program.original))} && {command}"
 
 
 def _is_help(observed: Observation) -> bool:

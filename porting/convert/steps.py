@@ -7,16 +7,16 @@ cannot make as the loop does is refused with the reason.
 from __future__ import annotations
 
 import ast
-from typing import Iterator, List, Optional, Sequence, Set, Tuple
+from typing import Iterator, List, Optional, Sequence, Tuple
 
 from porting.convert.host_calls import check_host_calls, list_host_calls, read_optimizer
 from porting.convert.loss_cut import cut_loss
 from porting.convert.names import collect_reads, collect_writes, get_root, iter_units
 from porting.convert.program import Found, Program
 from porting.convert.sites import Role
-from porting.convert.training_step import Helper, StepError, TrainingStep, find_loop
-from porting.convert.trees import Function, ProgramFile
-from porting.source.facts import Call, Kind
+from porting.convert.training_step import Helper, StepError, TrainingStep
+from porting.convert.trees import Function, ProgramFile, find_argument, list_parameters
+from porting.source.facts import Kind
 
 __all__ = ["find_step"]
 
@@ -25,7 +25,9 @@ _CALL_TRAIN = "call `model.train()` at the beginning of each epoch: a port in ev
 
 def find_step(program: Program) -> TrainingStep:
     """Find the step of the only training loop of a program; raises StepError with the reason for any other."""
-    backwards = [one for one in program.list_sites(Role.BACKWARD) if not _is_unreached(program, one)]
+    # what the walk has found no way to is not reached
+    calls = [(one, program.list_facts(one.call)) for one in program.list_sites(Role.BACKWARD)]
+    backwards = [one for one, facts in calls if not facts or any(fact.where.programs for fact in facts)]
     if not backwards:
         raise StepError(program.main, program.main.tree, "no backward pass was found", "name the script that trains")
     file, first = backwards[0].file, backwards[0].call
@@ -45,12 +47,6 @@ def find_step(program: Program) -> TrainingStep:
     cut_loss(program, step, in_step)
     _check_modes(program, step)
     return step
-
-
-def _is_unreached(program: Program, found: Found) -> bool:
-    """Tell whether the walk found no way of the program to a place."""
-    facts = [call for call in program.facts.calls if call.node is found.call]
-    return bool(facts) and not any(call.where.programs for call in facts)
 
 
 def _read_loss(program: Program, file: ProgramFile, calls: Sequence[ast.Call]) -> ast.expr:
@@ -76,29 +72,25 @@ def _find_forward(
 ) -> Tuple[Found, Optional[Helper]]:
     forwards = program.list_sites(Role.FORWARD)
     own = [one for one in forwards if one.file is file and file.find_function(one.call) is function]
-    loop = find_loop(file, backward)
-    own = [one for one in own if loop is None or any(above is loop for above in file.iter_above(one.call))]
+    loop = file.find_loop(backward)
+    own = [one for one in own if loop is None or loop in file.iter_above(one.call)]
     own = [one for one in own if one.call.lineno <= backward.lineno]  # what is called behind it evaluates
     if own:
-        if len({ast.unparse(one.call) for one in own}) > 1 or not _are_exclusive(file, [one.call for one in own]):
+        if _are_several(file, [one.call for one in own]):
             raise StepError(file, own[1].call, "the model is called several times in a step")
         return own[0], None
     for found in forwards:
         helper = found.file.find_function(found.call)
         calls = [] if helper is None else [call for _, call in program.iter_callers(found.file, helper)]
-        inside = [call for call in calls if file.find_function(call) is function and _stands_in(file, call)]
+        inside = [call for call in calls if file.find_function(call) is function and file.holds(call)]
         if helper is not None and inside:
             return _read_helper(program, file, forwards, helper, found.file, inside)
     raise StepError(file, backward, "no call of a model was found whose loss this is")
 
 
-def _stands_in(file: ProgramFile, node: ast.AST) -> bool:
-    return any(above is file.tree for above in file.iter_above(node))
-
-
-def _are_exclusive(file: ProgramFile, calls: Sequence[ast.Call]) -> bool:
-    units = {id(_find_branch(file, call)) for call in calls}
-    return len(calls) == 1 or len(units) == 1
+def _are_several(file: ProgramFile, calls: Sequence[ast.Call]) -> bool:
+    """Tell whether calls differ, or are not those of the branches of one `if`."""
+    return len({ast.unparse(call) for call in calls}) > 1 or len({_find_branch(file, call) for call in calls}) > 1
 
 
 def _find_branch(file: ProgramFile, call: ast.AST) -> ast.stmt:
@@ -110,8 +102,7 @@ def _find_branch(file: ProgramFile, call: ast.AST) -> ast.stmt:
         if not (isinstance(above, ast.If) and above.orelse and len(above.body) == len(above.orelse) == 1):
             break
         leaves = [list(iter_units(block)) for block in (above.body, above.orelse)]
-        texts = {tuple(sorted(collect_writes(one) - {""})) for block in leaves for one in block}
-        if len(texts) != 1:
+        if len({frozenset(collect_writes(one)) for block in leaves for one in block}) != 1:
             break
         statement = above
     return statement
@@ -125,15 +116,15 @@ def _read_helper(
     owner: ProgramFile,
     calls: List[ast.Call],
 ) -> Tuple[Found, Helper]:
-    if len({ast.unparse(call) for call in calls}) > 1 or not _are_exclusive(file, calls):
+    if _are_several(file, calls):
         raise StepError(file, calls[-1], f"`{function.name}` is called several times in a step")
     inside = [one for one in forwards if one.file is owner and owner.find_function(one.call) is function]
-    missing = _collect_missing(function, calls[0])
+    parameters = {*list_parameters(function)} - {"self"}
+    missing = {name for name in parameters if find_argument(function, calls[0], name) is None}
     taken = [one for one in inside if get_root(one.call.func) not in missing]
     if len(taken) != 1:
         raise StepError(owner, function, f"`{function.name}` calls the model in several places")
     call = taken[0].call
-    parameters = {one.arg for one in function.args.args} - {"self"}
     if get_root(call.func) in parameters:
         raise StepError(owner, call, f"the model is a parameter of `{function.name}`")
     returns = [one for one in ast.walk(function) if isinstance(one, ast.Return)]
@@ -141,61 +132,35 @@ def _read_helper(
     if len(returns) != 1 or not isinstance(last, ast.Return) or last.value is None:
         raise StepError(owner, function, f"`{function.name}` does not end with its only `return`")
     parts = last.value.elts if isinstance(last.value, ast.Tuple) else [last.value]
-    unit = _find_branch(owner, call)
-    tests = _list_tests(owner, call)
-    return taken[0], Helper(owner, function, unit, last, [ast.unparse(one) for one in parts], calls, tests)
-
-
-def _collect_missing(function: Function, call: ast.Call) -> Set[str]:
-    """Collect the parameters for which a call gives nothing."""
-    names = [one.arg for one in function.args.args]
-    names = names[1:] if names[:1] == ["self"] else names
-    given = {one.arg for one in call.keywords}
-    return {name for name in names[len(call.args) :] if name not in given}
+    elements, tests = [ast.unparse(one) for one in parts], _list_tests(owner, call)
+    return taken[0], Helper(owner, function, _find_branch(owner, call), last, elements, calls, tests)
 
 
 def _list_tests(file: ProgramFile, node: ast.AST) -> List[str]:
     """List the tests of the `if`s around a node in its function that have to hold."""
-    tests = []
-    inner: ast.AST = node
-    for above in file.iter_above(node):
-        if isinstance(above, ast.FunctionDef):
-            break
-        if isinstance(above, ast.If) and inner is not above.test:
-            text = ast.unparse(above.test)
-            tests.append(text if any(inner is one for one in above.body) else f"not ({text})")
-        inner = above
-    return tests
+    around = [block[number] for block, number in file.list_blocks(file.get_statement(node))]
+    pairs = [(one, inner) for one, inner in zip(around, around[1:]) if isinstance(one, ast.If)]
+    texts = [(ast.unparse(one.test), inner in one.body) for one, inner in pairs]
+    return [text if is_first else f"not ({text})" for text, is_first in reversed(texts)]
 
 
 def _check_modes(program: Program, step: TrainingStep) -> None:
     """Raise StepError for a loop that trains in the mode in which an evaluation has left the model."""
     calls = [one for one in program.facts.list_methods("eval", "train") if one.is_on(Kind.MODULE, Kind.PORT)]
-    around = {id(loop.node) for loop in _get_fact(program, step.backward).where.loops}
-    if not any(one.is_method("eval") and around & {id(loop.node) for loop in one.where.loops} for one in calls):
+    loops = {loop.node for fact in program.list_facts(step.backward)[:1] for loop in fact.where.loops}
+    if not any(one.is_method("eval") and loops & {loop.node for loop in one.where.loops} for one in calls):
         return
     functions = [step.function, *_iter_callers(program, step.file, step.function, 4)]
-    trains = [one for one in calls if one.is_method("train") and _owns(program, functions, one)]
-    if not trains:
-        raise StepError(
-            step.file, step.backward, "the loop calls `eval()`, and no `train()` before the step", _CALL_TRAIN
-        )
-
-
-def _get_fact(program: Program, call: ast.Call) -> Call:
-    return next(one for one in program.facts.calls if one.node is call)
-
-
-def _owns(program: Program, functions: Sequence[Optional[Function]], call: Call) -> bool:
-    file = program.find_file(call.where.file)
-    return file is not None and any(file.find_function(call.node) is one for one in functions)
+    trains = [(program.find_file(one.where.file), one.node) for one in calls if one.is_method("train")]
+    if not any(file is not None and file.find_function(node) in functions for file, node in trains):
+        reason = "the loop calls `eval()`, and no `train()` before the step"
+        raise StepError(step.file, step.backward, reason, _CALL_TRAIN)
 
 
 def _iter_callers(
     program: Program, file: ProgramFile, function: Optional[Function], depth: int
 ) -> Iterator[Optional[Function]]:
-    if function is not None and depth:
-        for caller, call in program.iter_callers(file, function):
-            above = caller.find_function(call)
-            yield above
-            yield from _iter_callers(program, caller, above, depth - 1)
+    for caller, call in program.iter_callers(file, function) if function is not None and depth else ():
+        above = caller.find_function(call)
+        yield above
+        yield from _iter_callers(program, caller, above, depth - 1)

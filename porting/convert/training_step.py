@@ -10,9 +10,8 @@ from porting.convert.bindings import Undecided
 from porting.convert.names import substitute
 from porting.convert.trees import Function, ProgramFile
 
-__all__ = ["LOOPS", "Helper", "StepError", "TrainingStep", "find_loop"]
+__all__ = ["Helper", "StepError", "TrainingStep"]
 
-LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _KEEP_LOOP = "convert with `--style minimal`, which keeps the loop, or make the step by hand"
 
 
@@ -91,15 +90,4 @@ class TrainingStep:
         """Return a statement of the loss, in which the output has a name if it has none in the loop."""
         if unit is not self.unit or not self.is_nested:
             return unit
-        return ast.parse("\n".join(substitute(unit, [ast.unparse(self.call)], self.outputs))).body[0]
-
-
-def find_loop(file: ProgramFile, node: ast.AST) -> Optional[ast.AST]:
-    """Find the innermost loop around a node in its function."""
-    function = file.find_function(node)
-    for above in file.iter_above(node):
-        if above is function:
-            return None
-        if isinstance(above, LOOPS):
-            return above
-    return None
+        return ast.parse("\n".join(substitute(unit, {ast.unparse(self.call): self.outputs[0]}))).body[0]

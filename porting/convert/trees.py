@@ -6,15 +6,29 @@ Edits are planned on Python's trees, which the walk has read; LibCST's carry the
 from __future__ import annotations
 
 import ast
+import itertools
 from typing import Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 
 from porting.source.files import Unit
 
-__all__ = ["Function", "ProgramFile", "list_targets"]
+__all__ = [
+    "FUNCTIONS",
+    "LOOPS",
+    "Function",
+    "ProgramFile",
+    "find_argument",
+    "find_default",
+    "find_keyword",
+    "iter_blocks",
+    "list_bases",
+    "list_parameters",
+    "list_targets",
+]
 
 Function = Union[ast.FunctionDef, ast.AsyncFunctionDef]
 
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+LOOPS = (ast.For, ast.AsyncFor, ast.While)
 
 
 class ProgramFile:
@@ -34,6 +48,10 @@ class ProgramFile:
         """The syntax tree, whose nodes are those of the facts."""
         return self.unit.tree
 
+    def holds(self, node: ast.AST) -> bool:
+        """Tell whether a node is one of this file."""
+        return node in self._parents
+
     def iter_above(self, node: ast.AST) -> Iterator[ast.AST]:
         """Iterate over what a node stands in, from the inside out."""
         above = self._parents.get(node)
@@ -44,11 +62,19 @@ class ProgramFile:
     def find_function(self, node: ast.AST) -> Optional[Function]:
         """Find the function that a node stands in; None at the top level and in a lambda."""
         for above in self.iter_above(node):
-            if isinstance(above, ast.Lambda):
-                return None
-            if isinstance(above, _FUNCTIONS):
-                return above
+            if isinstance(above, (ast.Lambda, *FUNCTIONS)):
+                return None if isinstance(above, ast.Lambda) else above
         return None
+
+    def find_scope(self, node: ast.AST) -> ast.AST:
+        """Find the function that a node stands in, or the top level of the file."""
+        return self.find_function(node) or self.tree
+
+    def find_loop(self, node: ast.AST) -> Optional[ast.AST]:
+        """Find the innermost loop around a node in its function."""
+        function = self.find_function(node)
+        around = itertools.takewhile(lambda one: one is not function, self.iter_above(node))
+        return next((one for one in around if isinstance(one, LOOPS)), None)
 
     def find_class(self, node: ast.AST) -> Optional[ast.ClassDef]:
         """Find the class whose method a node stands in."""
@@ -56,12 +82,11 @@ class ProgramFile:
 
     def get_statement(self, node: ast.AST) -> ast.stmt:
         """Return the innermost statement that a node is or stands in."""
-        found = next(one for one in (node, *self.iter_above(node)) if isinstance(one, ast.stmt))
-        return found
+        return next(one for one in (node, *self.iter_above(node)) if isinstance(one, ast.stmt))
 
     def name_function(self, function: Function) -> str:
         """Name a function as facts do: `train.Trainer.fit`."""
-        names = [one.name for one in self.iter_above(function) if isinstance(one, (ast.ClassDef, *_FUNCTIONS))]
+        names = [one.name for one in self.iter_above(function) if isinstance(one, (ast.ClassDef, *FUNCTIONS))]
         return ".".join([self.module_name, *reversed(names), function.name])
 
     def list_blocks(self, statement: ast.AST) -> List[Tuple[Sequence[ast.stmt], int]]:
@@ -72,14 +97,19 @@ class ProgramFile:
         found: List[Tuple[Sequence[ast.stmt], int]] = []
         inner: ast.AST = statement
         for above in self.iter_above(statement):
-            for block in _iter_blocks(above):
+            for block in iter_blocks(above):
                 place = next((number for number, one in enumerate(block) if one is inner), None)
                 if place is not None:
                     found.append((block, place))
-            if isinstance(above, (*_FUNCTIONS, ast.ClassDef)):
+            if isinstance(above, (*FUNCTIONS, ast.ClassDef)):
                 break
             inner = above
         return found[::-1]
+
+    def measure_shared(self, statement: ast.AST, other: ast.AST) -> int:
+        """Count the blocks around a statement that another one of its scope stands in, too."""
+        blocks = [{id(block) for block, _number in self.list_blocks(one)} for one in (statement, other)]
+        return len(blocks[0] & blocks[1])
 
     def find_whole(self, statement: ast.stmt) -> ast.stmt:
         """Find the outermost statement around one in its scope, within main guards and `with` blocks."""
@@ -97,7 +127,7 @@ class ProgramFile:
         while waiting:
             node = waiting.pop(0)
             for inner in ast.iter_child_nodes(node):
-                if isinstance(inner, (*_FUNCTIONS, ast.ClassDef, ast.Lambda)):
+                if isinstance(inner, (*FUNCTIONS, ast.ClassDef, ast.Lambda)):
                     continue
                 if isinstance(inner, ast.stmt) and name in list_targets(inner):
                     yield inner
@@ -114,6 +144,41 @@ class ProgramFile:
     def text_of(self, node: ast.AST) -> str:
         """Return the source of an expression, in one line."""
         return self.unit.text_of(node) or ast.unparse(node)
+
+
+def list_parameters(scope: ast.AST) -> List[str]:
+    """List the names that a function gets by place or name; of another scope there are none."""
+    if not isinstance(scope, FUNCTIONS):
+        return []
+    return [one.arg for one in (*scope.args.posonlyargs, *scope.args.args, *scope.args.kwonlyargs)]
+
+
+def find_keyword(call: ast.Call, name: str) -> Optional[ast.expr]:
+    """Find what a call gives by a name."""
+    return next((one.value for one in call.keywords if one.arg == name), None)
+
+
+def find_argument(function: Function, call: ast.Call, name: str) -> Optional[ast.expr]:
+    """Find what a call gives for a parameter of a function; None where that is not said by name or place."""
+    names = [one.arg for one in (*function.args.posonlyargs, *function.args.args)]
+    place = names.index(name) - (names[0] in ("self", "cls")) if name in names else -1
+    given = call.args[: place + 1]
+    is_placed = place >= 0 and len(given) > place and not any(isinstance(one, ast.Starred) for one in given)
+    return find_keyword(call, name) or (given[place] if is_placed else None)
+
+
+def find_default(function: Function, name: str) -> Optional[ast.expr]:
+    """Find what a parameter is where a call does not give it."""
+    arguments = function.args
+    names = [one.arg for one in (*arguments.posonlyargs, *arguments.args)]
+    found = dict(zip([one.arg for one in arguments.kwonlyargs], arguments.kw_defaults))
+    found.update(zip(names[::-1], arguments.defaults[::-1]))
+    return found.get(name)
+
+
+def list_bases(node: ast.ClassDef) -> List[str]:
+    """List the last words of the bases of a class."""
+    return [ast.unparse(one).rpartition(".")[2] for one in node.bases]
 
 
 def list_targets(statement: ast.stmt) -> List[str]:
@@ -141,7 +206,8 @@ def _iter_targets(target: ast.AST) -> Iterator[ast.AST]:
         yield target
 
 
-def _iter_blocks(node: ast.AST) -> Iterator[Sequence[ast.stmt]]:
+def iter_blocks(node: ast.AST) -> Iterator[List[ast.stmt]]:
+    """Iterate over the blocks of a statement, without those of its `except` clauses."""
     for name in ("body", "orelse", "finalbody"):
         block = getattr(node, name, None)
         if isinstance(block, list):

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 import subprocess
+from contextlib import suppress
 from pathlib import Path
-from typing import Dict, List, Mapping, Optional
+from typing import Dict, Iterable, List, Mapping, Optional
 
 from porting.convert.journal import change_files, make_folder
 from porting.diagnostics import PortingError
@@ -43,9 +44,9 @@ def write_project(
         if out is not None:
             return _write_copy(root, changed, out)
         paths = {name: Path(os.path.realpath(root / name)) for name in changed}
-        contents = {paths[name]: content for name, content in changed.items()}
-        if contents:
-            change_files(root, contents, {paths[name]: before[name] for name in changed if name in before})
+        known = {paths[name]: before[name] for name in changed if name in before}
+        if changed:
+            change_files(root, {paths[name]: content for name, content in changed.items()}, known)
         return []
     except OSError as error:
         where = "" if error.filename is None else f"`{os.fsdecode(error.filename)}`: "
@@ -102,7 +103,7 @@ def _require_writable(path: Path, real: Path) -> None:
 # -- version control ---------------------------------------------------------------------------------------------------
 
 
-def _require_committed(root: Path, paths: List[Path]) -> None:
+def _require_committed(root: Path, paths: Iterable[Path]) -> None:
     """Raise X026 for files that Git could not give back as they are."""
     by_folder: Dict[Path, List[str]] = {}
     for path in paths:
@@ -136,18 +137,14 @@ def _ask_git(folder: Path, *words: str) -> str:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     environment["GIT_OPTIONAL_LOCKS"] = "0"
     command = ["git", "-C", str(folder), *words]
-    try:
+    fault = "there is no `git`"
+    with suppress(FileNotFoundError):
         asked = subprocess.run(command, capture_output=True, env=environment, check=False)
-    except FileNotFoundError:
-        return _refuse_unknown(folder, "there is no `git`")
-    if asked.returncode:
-        return _refuse_unknown(folder, asked.stderr.decode("utf-8", "replace").strip())
-    return asked.stdout.decode("utf-8", "surrogateescape")
-
-
-def _refuse_unknown(folder: Path, why: str) -> str:
+        if not asked.returncode:
+            return asked.stdout.decode("utf-8", "surrogateescape")
+        fault = asked.stderr.decode("utf-8", "replace").strip().partition("\n")[0]
     raise PortingError.of(
         "X026",
-        message=f"Git does not tell whether files of `{folder}` are committed: {why.splitlines()[0] if why else ''}",
+        message=f"Git does not tell whether files of `{folder}` are committed: {fault}",
         help="let `git status` work there, or write elsewhere: `--out DIR`",
     )

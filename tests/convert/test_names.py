@@ -54,6 +54,6 @@ def test_a_container_gives_its_parts_and_a_tensor_itself():
 
 
 def test_substitution_changes_what_is_read_and_keeps_the_rest():
-    assert substitute(parse("loss = crit(model(x), y).mean()"), ["model(x)", "crit"], ["output", "F.mse_loss"]) == [
+    assert substitute(parse("loss = crit(model(x), y).mean()"), {"model(x)": "output", "crit": "F.mse_loss"}) == [
         "loss = F.mse_loss(output, y).mean()"
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.convert.conversions import convert_files
 from tests.convert.training_programs import HEAD, convert_idiomatic, read_reason
 
 EPOCH = """
@@ -53,6 +54,20 @@ def test_a_loss_that_only_the_function_knows_is_made_again_at_the_port(tmp_path)
     body = EPOCH.format(**{**NAMES, "criterion": "own"}).replace("    for", "    own = nn.CrossEntropyLoss()\n    for")
     text = convert_idiomatic(tmp_path, HEAD + body + "train()\n")
     assert "        model,\n        nn.CrossEntropyLoss(),\n        optimizer=optimizer,\n" in text
+
+
+def test_modules_of_a_package_share_what_both_import_of_it(tmp_path):
+    body = EPOCH.format(parameters="net, optimizer", criterion="losses.compute", model="net", optimizer="optimizer")
+    files = {
+        "run.py": "import package.main\n",
+        "package/__init__.py": "",
+        "package/losses.py": "from torch.nn.functional import cross_entropy as compute\n",
+        "package/engine.py": f"import torch\n\nfrom . import losses\n{body}",
+        "package/main.py": f"{HEAD}\nfrom . import losses\nfrom .engine import train\n\ntrain(model, optimizer)\n",
+    }
+    made = convert_files(tmp_path, files, style="idiomatic")
+    assert not made.left
+    assert "model = to_ipu(model, losses.compute, optimizer=optimizer" in made.changed["package/main.py"].decode()
 
 
 @pytest.mark.parametrize(

@@ -75,10 +75,6 @@ class Trainer:
 Trainer().fit()
 """,
     "the loop calls `eval()`, and no `train()` before the step": write_loop(*FORWARD, *STEP, "model.eval()"),
-    "the model is called without `eval()`": write_loop(
-        *FORWARD, *STEP, head=HEAD.replace("nn.Linear(4, 3)", "nn.Sequential(nn.Linear(4, 3), nn.Dropout())")
-    )
-    + "print(model(torch.randn(8, 4)))\n",
 }
 
 
@@ -105,8 +101,3 @@ def test_clipping_behind_a_test_of_its_own_is_handed_over_with_the_test(tmp_path
 def test_an_optimizer_that_the_command_line_names_is_left_to_the_proof(tmp_path):
     head = HEAD.replace("torch.optim.SGD(", "getattr(torch.optim, name)(").replace("model =", "name = input()\nmodel =")
     assert "optimizer=optimizer" in convert_idiomatic(tmp_path, write_loop(*FORWARD, *STEP, head=head))
-
-
-def test_an_evaluation_without_eval_goes_to_the_inference(tmp_path):
-    text = convert_idiomatic(tmp_path, write_loop(*FORWARD, *STEP) + "print(model(torch.randn(8, 4)))\n")
-    assert "print((model.inference() if isinstance(model, PortedModel) else model)(torch.randn(8, 4)))" in text
