@@ -16,6 +16,7 @@ from porting.convert.bindings import Undecided
 from porting.convert.cuda import free_of_cuda
 from porting.convert.device_option import DeviceOption, add_device_option
 from porting.convert.editing import Edit, EditError, FileEdits, make_diff
+from porting.convert.forward_devices import follow_tensors
 from porting.convert.idiomatic import choose_option, port_steps
 from porting.convert.minimal import port_models
 from porting.convert.program import Program, read_program
@@ -92,6 +93,7 @@ def plan_conversion(
         return made
     option = (choose_option if style == "idiomatic" else add_device_option)(program, edits)
     made = Conversion(root, script, arguments, style, option)
+    follow_tensors(program, edits)
     made.left += [*STYLES[style](program, option, edits), *free_of_cuda(program, option, edits)]
     if not any(edit.kind == "port" for file in edits.values() for edit in file.edits):
         return made
@@ -108,6 +110,10 @@ def _finish_file(made: Conversion, path: str, file: FileEdits) -> None:
         return
     if after != file.text:
         name = os.path.relpath(os.path.realpath(path), os.path.realpath(made.root))
+        if name.startswith(os.pardir + os.sep):
+            reason = "the file lies outside of the folder that is converted"
+            made.left.append(Undecided(path, file.edits[0].line, reason, "convert a folder that has all files"))
+            return
         made.edits += file.edits
         made.changed[name], made.before[name] = after, file.text
         made.diffs.append(make_diff(file.text, after, name))

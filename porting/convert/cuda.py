@@ -12,6 +12,7 @@ from typing import Dict, Iterator, List
 from porting.convert.bindings import Undecided
 from porting.convert.device_option import DeviceOption
 from porting.convert.editing import FileEdits
+from porting.convert.forward_devices import name_device
 from porting.convert.program import Program
 from porting.convert.trees import ProgramFile
 
@@ -19,7 +20,8 @@ __all__ = ["free_of_cuda"]
 
 _HAS_GPU = "torch.cuda.is_available()"
 _DEVICE = re.compile(r"cuda(:\d+)?$")
-_WRAPPERS = ("DataParallel", "DistributedDataParallel", "DDP", "compile")
+_WRAPPERS = ("DataParallel", "DistributedDataParallel", "DDP", "compile", "script")
+_PARALLEL = _WRAPPERS[:3]
 _STATEMENTS = ("set_device", "synchronize", "reset_peak_memory_stats", "reset_max_memory_allocated", "ipc_collect")
 _TENSORS = re.compile(r"torch\.cuda\.(\w+Tensor)$")
 _WHY_HOST = "without a GPU it stays on the host"
@@ -35,23 +37,29 @@ if {test}:  # one process, unless a launcher has said otherwise
 def free_of_cuda(program: Program, option: DeviceOption, edits: Dict[str, FileEdits]) -> List[Undecided]:
     """Plan the edits of all that only a GPU can do and nothing guards; return what is left."""
     left: List[Undecided] = []
+    calls = (node for file in program.files.values() for node in ast.walk(file.tree) if isinstance(node, ast.Call))
+    is_parallel = any(ast.unparse(call.func).endswith(_PARALLEL) for call in calls)
     for path, file_edits in edits.items():
         file = program.find_file(path)
         if file is None or "torch" not in file.unit.text:
             continue
         for node in ast.walk(file.tree):
             if isinstance(node, ast.Call):
-                _change_call(file, node, option, file_edits)
+                _change_call(program, file, node, option, file_edits)
             elif isinstance(node, ast.Constant) and _is_device(file, node):
                 if not _is_guarded(file, node):
                     _require_torch(file_edits)
-                    file_edits.replace(node, f'WHOLE if {_HAS_GPU} else "cpu"', "cuda", _WHY_HOST)
+                    where = name_device(program, file, node) or f'WHOLE if {_HAS_GPU} else "cpu"'
+                    file_edits.replace(node, where, "cuda", _WHY_HOST)
             elif isinstance(node, ast.Attribute) and not _is_guarded(file, node):
                 _change_type(node, file_edits)
+                if is_parallel and node.attr == "module" and isinstance(node.value, (ast.Name, ast.Attribute)):
+                    why = "a port is not wrapped"
+                    file_edits.replace(node, 'getattr(PART, "module", PART)', "wrapper", why, part=node.value)
     return left
 
 
-def _change_call(file: ProgramFile, call: ast.Call, option: DeviceOption, edits: FileEdits) -> None:
+def _change_call(program: Program, file: ProgramFile, call: ast.Call, option: DeviceOption, edits: FileEdits) -> None:
     name = ast.unparse(call.func)
     last = name.rpartition(".")[2]
     statement = file.get_statement(call)
@@ -71,8 +79,8 @@ def _change_call(file: ProgramFile, call: ast.Call, option: DeviceOption, edits:
         _require_torch(edits)
         where = call.args[0] if call.args else next((one.value for one in call.keywords if one.arg == "device"), None)
         gpu = '"cuda"' if where is None else f"{file.text_of(where)}"
-        code = f'PART.to({gpu} if {_HAS_GPU} else "cpu")'
-        edits.replace(call, code, "cuda", _WHY_HOST, part=call.func.value)
+        home = name_device(program, file, call) or f'{gpu} if {_HAS_GPU} else "cpu"'
+        edits.replace(call, f"PART.to({home})", "cuda", _WHY_HOST, part=call.func.value)
     elif name.startswith("torch.cuda.") and last in _STATEMENTS and isinstance(statement, ast.Expr):
         edits.guard(statement, statement, f"not {_HAS_GPU}", "", "cuda", "it is for a GPU alone")
 
@@ -81,7 +89,7 @@ def _is_wrapper(file: ProgramFile, call: ast.Call, name: str) -> bool:
     """Tell whether a call wraps a model; `re.compile` and the like do not."""
     if not call.args or isinstance(call.args[0], ast.Starred):
         return False
-    return name != "compile" and not name.endswith(".compile") or name == "torch.compile"
+    return name.rpartition(".")[2] not in ("compile", "script") or name in ("torch.compile", "torch.jit.script")
 
 
 def _change_type(node: ast.Attribute, edits: FileEdits) -> None:

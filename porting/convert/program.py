@@ -45,6 +45,7 @@ class Program:
     is_observed: bool = False
     """Whether the sites are those of a run, too."""
     _orders: Dict[int, int] = field(default_factory=dict)
+    _in_forward: Optional[List[Tuple[ProgramFile, Function]]] = None
 
     def list_sites(self, *roles: Role) -> List[Found]:
         """List the sites of some roles in the order of the facts."""
@@ -68,6 +69,15 @@ class Program:
             if file is not None and call is not None and (id(call), site.role) not in known:
                 self.sites.append(Found(site, file, call))
         self.is_observed = True
+
+    def list_forward_functions(self) -> List[Tuple[ProgramFile, Function]]:
+        """List the functions of the program that a model's call runs."""
+        if self._in_forward is None:
+            bodies = {call.where.body: call.where.file for call in self.facts.calls if call.where.in_forward}
+            found = [(self.find_file(path), body) for body, path in bodies.items()]
+            kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+            self._in_forward = [(file, body) for file, body in found if file is not None and isinstance(body, kinds)]
+        return self._in_forward
 
     def iter_callers(self, file: ProgramFile, function: Function) -> Iterator[Tuple[ProgramFile, ast.Call]]:
         """Iterate over the calls of one of the program's functions, as the walk has followed them."""

@@ -47,3 +47,11 @@ def test_a_port_needs_no_wrapper(tmp_path):
     wrapped = LOOP.replace("optimizer =", "model = nn.DataParallel(model)\noptimizer =", 1)
     text, _made = convert_text(tmp_path, wrapped)
     assert 'model = model if "PORT_DEVICE" in os.environ else nn.DataParallel(model)' in text
+
+
+def test_a_model_that_is_compiled_or_wrapped_is_a_port_without_that(tmp_path):
+    program = LOOP.replace("model = nn.Linear(4, 2)", "model = nn.DataParallel(torch.jit.script(nn.Linear(4, 2)))")
+    text, _made = convert_text(tmp_path, program + "torch.save(model.module.state_dict(), 'weights.pt')\n")
+
+    assert 'nn.Linear(4, 2) if "PORT_DEVICE" in os.environ else torch.jit.script(nn.Linear(4, 2))' in text
+    assert "torch.save(getattr(model, \"module\", model).state_dict(), 'weights.pt')" in text
