@@ -13,9 +13,11 @@ from typing import Iterator, List, Optional, Sequence, Tuple, Union
 from porting.convert.program import Program
 from porting.convert.trees import Function, ProgramFile, list_targets
 
-__all__ = ["Binding", "Undecided", "find_argument", "find_bindings"]
+__all__ = ["Binding", "Undecided", "find_argument", "find_bindings", "is_looked_at"]
 
 _DEEPEST = 8
+_COPIES = ("copy.copy", "copy.deepcopy", "pickle.dump", "pickle.dumps", "torch.save")
+_WHOLE = ("builtins.isinstance", "builtins.type", *_COPIES)
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,11 +89,11 @@ def _trace_name(
         if isinstance(scope, (ast.FunctionDef, ast.AsyncFunctionDef)) and name in _list_globals(scope):
             scope, is_own = file.tree, False
         assigned = list(file.iter_assignments(name, scope))
-        aliases = [one for one in assigned if isinstance(one, ast.Assign) and _is_alias(one.value, name)]
+        aliases = [one for one in assigned if isinstance(one, ast.Assign) and _is_alias(_unwrap(one.value), name)]
         if aliases and depth:
             last = aliases[-1]
             assert isinstance(last, ast.Assign)
-            yield from _trace(program, file, last.value, last, depth - 1)
+            yield from _trace(program, file, _unwrap(last.value), last, depth - 1)
             return
         if assigned:
             yield (
@@ -111,6 +113,12 @@ def _trace_name(
 
 def _is_alias(value: ast.expr, name: str) -> bool:
     return isinstance(value, (ast.Name, ast.Attribute)) and ast.unparse(value) != name
+
+
+def _unwrap(value: ast.expr) -> ast.expr:
+    """Return what `functools.partial` is given, and any other expression as it is."""
+    is_partial = isinstance(value, ast.Call) and ast.unparse(value.func) in ("partial", "functools.partial")
+    return value.args[0] if isinstance(value, ast.Call) and is_partial and value.args else value
 
 
 def _list_globals(function: Function) -> List[str]:
@@ -274,6 +282,19 @@ def _iter_all_classes(program: Program) -> Iterator[Tuple[ProgramFile, ast.Class
 
 def _is_base(base: ast.ClassDef, heir: ast.ClassDef) -> bool:
     return any(ast.unparse(one).rpartition(".")[2] == base.name for one in heir.bases)
+
+
+def is_looked_at(program: Program, binding: Binding) -> bool:
+    """Tell whether the program copies or saves a model as a whole behind its binding, or asks for its type."""
+    anchor, name = binding.before or binding.after, binding.name.rpartition(".")[2]
+    for call in program.facts.calls:
+        is_of_model = call.name in _WHOLE and call.node.args and ast.unparse(call.node.args[0]) in (name, binding.name)
+        if is_of_model and "Parallel" not in ast.unparse(call.node):
+            file = program.find_file(call.where.file)
+            is_near = file is binding.file and file.find_function(call.node) is file.find_function(anchor or call.node)
+            if not (is_near and anchor is not None and call.node.lineno < anchor.lineno):
+                return True
+    return False
 
 
 def _is_module(node: ast.ClassDef) -> bool:

@@ -7,10 +7,9 @@ A program whose step cannot be made so is left as it is, with the reason.
 from __future__ import annotations
 
 import ast
-import re
 from typing import Dict, List, Sequence, Set
 
-from porting.convert.bindings import Undecided
+from porting.convert.bindings import Binding, Undecided, is_looked_at
 from porting.convert.device_enum import find_enum
 from porting.convert.device_option import DeviceOption, add_device_option
 from porting.convert.editing import FileEdits
@@ -18,7 +17,7 @@ from porting.convert.evaluation import port_evaluations
 from porting.convert.guards import guard_statements
 from porting.convert.loss_cut import read_outputs
 from porting.convert.losses import PortedLoss, make_loss
-from porting.convert.names import list_reads, list_writes, substitute
+from porting.convert.names import drop_moves, list_reads, list_writes, substitute
 from porting.convert.places import PortPlace, find_place
 from porting.convert.program import Program
 from porting.convert.sites import Role
@@ -39,6 +38,7 @@ _WHY_IMPORT = "without ipu-porting the program trains as before"
 _WHY_STEP = "a port's call makes the whole step"
 _MOST_SHAPES = 8
 _WIDTH = 96
+_LOOKED_AT = "the model is copied or saved as a whole, or its type is asked for, behind the place of the port"
 _REFUSAL = 'raise ValueError("a port makes a step in each call: accumulate by its options")'
 
 
@@ -63,6 +63,8 @@ def port_steps(program: Program, option: DeviceOption, edits: Dict[str, FileEdit
     try:
         step = find_step(program)
         place = find_place(program, step)
+        if is_looked_at(program, Binding(place.file, place.model, before=place.anchor)):
+            raise StepError(step.file, step.call, _LOOKED_AT, "save its `state_dict()`, and copy the plain model")
         loss = make_loss(step, place)
         again = _list_again(step)
         imports: Dict[str, Set[str]] = {}
@@ -199,10 +201,11 @@ class _Writer:
         return {"device": self._option.device} if self._option.device else {}
 
     def _may_change_shapes(self) -> bool:
-        """Tell whether batches may be of several sizes: a loader yields a smaller one at the end of an epoch."""
+        """Tell whether batches may be of several sizes: a loader's last one, and those of an evaluation."""
         loaders = self._program.list_sites(Role.LOADER)
+        evaluates = not loaders and bool(self._program.list_sites(Role.EVALUATION))
         drops = [{one.arg: ast.unparse(one.value) for one in found.call.keywords}.get("drop_last") for found in loaders]
-        return any(one != "True" for one in drops)
+        return evaluates or any(one != "True" for one in drops)
 
     def write_imports(self) -> None:
         """Write the guarded import of each file that names something of this package."""
@@ -233,4 +236,4 @@ def _write_call(step: TrainingStep, labels: Sequence[str], outputs: Sequence[str
 
 def _host(file: ProgramFile, node: ast.AST) -> str:
     """Write an argument as it stands, without moves to a GPU: a port takes tensors of the host."""
-    return re.sub(r"\.cuda\([^()]*\)", "", file.text_of(node))
+    return drop_moves(file.text_of(node))

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 
-from porting.convert.names import list_reads, list_writes, substitute
+from porting.convert.names import drop_moves, list_reads, list_writes, substitute
 from porting.convert.places import PortPlace
 from porting.convert.training_step import StepError, TrainingStep
 
@@ -105,7 +105,7 @@ def _write_body(step: TrainingStep, place: PortPlace) -> Tuple[List[str], str, T
 
 def _rewrite(node: ast.AST, texts: Sequence[str], names: Sequence[str]) -> List[str]:
     """Write a statement in other words, and without the moves to a GPU."""
-    return [re.sub(r"\.cuda\([^()]*\)", "", line) for line in substitute(node, texts, names)]
+    return [drop_moves(line) for line in substitute(node, texts, names)]
 
 
 def _find_function(place: PortPlace, result: str, names: Tuple[str, str]) -> str:

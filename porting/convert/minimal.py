@@ -8,9 +8,10 @@ from __future__ import annotations
 import ast
 from typing import Dict, List, Optional, Set, Tuple
 
-from porting.convert.bindings import Binding, Undecided, find_bindings
+from porting.convert.bindings import Binding, Undecided, find_bindings, is_looked_at
 from porting.convert.device_option import DeviceOption
 from porting.convert.editing import FileEdits
+from porting.convert.names import list_reads
 from porting.convert.program import Found, Program
 from porting.convert.sites import Role
 from porting.convert.trees import ProgramFile, list_targets
@@ -26,6 +27,7 @@ except ImportError:  # without ipu-porting the program trains as before
 
 
 _MOST_SHAPES = 8
+_ON_HOST = "call the plain model for it, `port.model`, or under `porting.integrations.calls_on_host()`"
 _GUARDED_CALLS = """
 try:
     from porting.integrations import DeviceCalls
@@ -42,7 +44,11 @@ def port_models(program: Program, option: DeviceOption, edits: Dict[str, FileEdi
     """
     left: List[Undecided] = []
     bindings, unnamed = _choose_bindings(program)
+    kept = {id(binding) for binding in bindings if is_looked_at(program, binding)}
     for binding in bindings:
+        if id(binding) in kept:
+            _insert_calls(edits, binding, option, binding.name)
+            continue
         # the last batch of an epoch may be a shorter one
         settings = f'loop="host", options=PortOptions(max_executables={_MOST_SHAPES}), device={option.device}'
         code = f"if {option.test}:\n    {binding.name} = to_ipu({binding.name}, {settings})"
@@ -56,9 +62,8 @@ def port_models(program: Program, option: DeviceOption, edits: Dict[str, FileEdi
         for binding in named:
             if id(binding.after) not in made:
                 made.add(id(binding.after))
-                code = f"if {option.test}:\n    DeviceCalls({binding.name}, device={option.device}).install()"
-                why = "calls of the model, and of its parts, run on the device; loss and optimizer stay in the loop"
-                _insert(edits[binding.file.path], binding, code, _GUARDED_CALLS, why)
+                _insert_calls(edits, binding, option, _name_each(binding))
+    left += _put_penalties_on_host(program, option, edits, is_ported=bool(bindings) and not made and not kept)
     if not bindings and not made and not left:
         reason = "no call of a model with gradients was found"
         left.append(Undecided(program.main.path, 1, reason, "name the script that trains"))
@@ -72,6 +77,47 @@ def _insert(file: FileEdits, binding: Binding, code: str, imported: str, why: st
         file.insert_after(binding.after, code, "port", why)
     file.add_import(imported, why="without ipu-porting the program trains as before")
     file.add_import("import os", why="the choice of the device is kept in the environment")
+
+
+def _insert_calls(edits: Dict[str, FileEdits], binding: Binding, option: DeviceOption, model: str) -> None:
+    """Send the calls of a model, or of each of a collection, to the device."""
+    loop = "" if model == binding.name else f"    for each_model in {model}:\n    "
+    call = f"    DeviceCalls({'each_model' if loop else model}, device={option.device}).install()"
+    why = "calls of the model, and of its parts, run on the device; loss and optimizer stay in the loop"
+    _insert(edits[binding.file.path], binding, f"if {option.test}:\n{loop}{call}", _GUARDED_CALLS, why)
+
+
+def _name_each(binding: Binding) -> str:
+    """Name what a statement has made: a model, or the models of a list or dictionary."""
+    value = getattr(binding.after, "value", None)
+    if isinstance(value, (ast.Dict, ast.DictComp)):
+        return f"{binding.name}.values()"
+    return f"list({binding.name})" if isinstance(value, (ast.List, ast.ListComp, ast.Tuple)) else binding.name
+
+
+def _put_penalties_on_host(
+    program: Program, option: DeviceOption, edits: Dict[str, FileEdits], *, is_ported: bool
+) -> List[Undecided]:
+    """Let the plain model compute what gradients of gradients are asked of, as no device does; return what is left."""
+    left: List[Undecided] = []
+    for call in program.facts.calls:
+        words = {one.arg: one.value for one in call.node.keywords}
+        file = program.find_file(call.where.file)
+        if call.name != "torch.autograd.grad" or file is None or "create_graph" not in words:
+            continue
+        outputs = words.get("outputs", call.node.args[0] if call.node.args else call.node)
+        scope = file.find_function(call.node) or file.tree
+        made = [one for name in list_reads(outputs) for one in file.iter_assignments(name, scope)]
+        inside = {id(node) for one in (outputs, *made) for node in ast.walk(one)}
+        models = [found for found in program.list_sites(Role.FORWARD) if id(found.call) in inside]
+        for found in models if is_ported else ():
+            why = "gradients of gradients are computed by the plain model, which has the same weights"
+            edits[file.path].replace(found.call.func, f"(WHOLE.model if {option.test} else WHOLE)", "port", why)
+            edits[file.path].add_import("import os", why="the choice of the device is kept in the environment")
+        if not models or not is_ported:
+            reason = "a gradient of a gradient is asked for, which no device computes"
+            left.append(Undecided(file.path, call.node.lineno, reason, _ON_HOST))
+    return left
 
 
 def _bind_making(file: ProgramFile, statement: ast.stmt) -> Optional[Binding]:

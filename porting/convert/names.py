@@ -7,10 +7,15 @@ name that they belong to.
 from __future__ import annotations
 
 import ast
+import re
 from typing import Iterator, List, Sequence, Set
 
-__all__ = ["get_root", "iter_chains", "iter_units", "list_reads", "list_writes", "substitute"]
+__all__ = ["drop_moves", "get_root", "iter_chains", "iter_units", "list_reads", "list_writes", "substitute"]
 
+_MOVES = re.compile(
+    r"\.cuda\([^()]*\)|\.to\((device=)?((self|args|opt|config|cfg)\.)*(\w*device|['\"]cuda(:\d+)?['\"])"
+    r"(, non_blocking=\w+)?\)"
+)
 _OF_TENSORS = ("T", "data", "device", "dtype", "is_cuda", "mT", "ndim", "shape")
 
 
@@ -54,6 +59,15 @@ def list_writes(node: ast.AST) -> Set[str]:
             if method in ("append", "extend", "update") or method.endswith("_") and not method.endswith("__"):
                 found.add(get_root(one.func))
     return found - own - {""}
+
+
+def drop_moves(text: str) -> str:
+    """Leave out of an expression the moves to a device that a program names: a port takes tensors of the host.
+
+    >>> drop_moves("f(x.to(self.device), y.cuda().to(z.device))")
+    'f(x, y.to(z.device))'
+    """
+    return _MOVES.sub("", text)
 
 
 def iter_units(block: Sequence[ast.stmt]) -> Iterator[ast.stmt]:

@@ -41,6 +41,12 @@ def find_step(program: Program) -> TrainingStep:
     optimizer = read_optimizer(file, first, steps, host)
     unit = _find_branch(file, in_step)
     step = TrainingStep(file, function, first, forward.call, optimizer, unit, loss, helper=helper)
+    names = [one.name for one in program.facts.calls if one.node is forward.call]
+    if any(name[:1] == "." and name != ".forward" for name in names):
+        remedy = f"let `forward` do what `{names[0][1:]}` does, and call the model"
+        raise StepError(step.file, step.call, f"the model is trained by its method `{names[0][1:]}`", remedy)
+    if step.model == "self" or not isinstance(forward.call.func, (ast.Name, ast.Attribute)):
+        raise StepError(step.file, step.call, f"the model is called as `{step.model}`, which has no name to port")
     check_host_calls(program, step, host)
     cut_loss(program, step, in_step)
     _check_modes(program, step)

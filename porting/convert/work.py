@@ -25,6 +25,7 @@ from porting.convert.targets import Target, find_target
 from porting.convert.writing import link_tree, write_project
 from porting.diagnostics import join_names, say_number
 from porting.support.progress import show_progress
+from porting.support.project_copies import find_project
 
 __all__ = ["Outcome", "convert_project", "eject_project"]
 
@@ -114,20 +115,26 @@ def _observe(target: Target, tell: Tell, notes: List[str]) -> Sequence[Site]:
 
 def _prove(target: Target, made: Conversion, arguments: argparse.Namespace, tell: Tell) -> Proof:
     """Prove a conversion on a copy, which commands name as the folder that is written."""
+    # a program may import what lies beside its folder
+    root = find_project(target.root)
+    inside = os.path.relpath(os.path.realpath(target.root), os.path.realpath(root))
     with tempfile.TemporaryDirectory() as folder:
         converted = Path(folder) / "converted"
-        link_tree(target.root, made.changed, converted)
+        changed = {os.path.normpath(os.path.join(inside, name)): text for name, text in made.changed.items()}
+        link_tree(root, changed, converted)
         # after an ejection the port is the old project
-        plain, ported = (converted, target.root) if made.style == PLAIN else (target.root, converted)
+        plain, ported = (converted, root) if made.style == PLAIN else (root, converted)
         program = ConvertedProgram(
             original=plain,
             converted=ported,
-            script=made.script,
+            script=os.path.normpath(os.path.join(inside, made.script)),
             arguments=target.arguments,
             port_arguments=made.option.make_arguments("sim"),
+            working=Path(inside),
         )
         proof = prove_conversion([program], num_steps=arguments.steps, seed=arguments.seed, tell=tell)
-    temporary = re.compile(rf"[^\s'`]*{re.escape(os.path.basename(folder))}/converted")
+    below = "" if inside == os.curdir else f"(/{re.escape(inside)})?"
+    temporary = re.compile(rf"[^\s'`]*{re.escape(os.path.basename(folder))}/converted{below}")
     place = str(arguments.out or "CONVERTED")
     return Proof(
         tuple(

@@ -12,6 +12,12 @@ TWO = HEAD + "other = nn.Linear(4, 3)\nsecond = torch.optim.SGD(other.parameters
 
 REFUSED = {
     "no backward pass was found": write_loop("output = model(x)"),
+    "the model is called as `nets[0]`, which has no name to port": write_loop(
+        "output = nets[0](x)", FORWARD[1], *STEP, head=HEAD + "nets = [model]\n"
+    ),
+    "the model is copied or saved as a whole, or its type is asked for, behind the place of the port": write_loop(
+        *FORWARD, *STEP, "torch.save(model, 'whole.pt')"
+    ),
     "a step has several backward passes, and a device's call makes one": write_loop(
         *FORWARD, "optimizer.zero_grad()", "loss.backward()", "penalty = model(x).sum()", "penalty.backward()", STEP[2]
     ),
