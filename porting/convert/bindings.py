@@ -287,14 +287,14 @@ def _is_base(base: ast.ClassDef, heir: ast.ClassDef) -> bool:
 def is_looked_at(program: Program, binding: Binding) -> bool:
     """Tell whether the program copies or saves a model as a whole behind its binding, or asks for its type."""
     anchor, name = binding.before or binding.after, binding.name.rpartition(".")[2]
-    for call in program.facts.calls:
-        is_of_model = call.name in _WHOLE and call.node.args and ast.unparse(call.node.args[0]) in (name, binding.name)
-        if is_of_model and "Parallel" not in ast.unparse(call.node):
-            file = program.find_file(call.where.file)
-            is_near = file is binding.file and file.find_function(call.node) is file.find_function(anchor or call.node)
-            if not (is_near and anchor is not None and call.node.lineno < anchor.lineno):
-                return True
-    return False
+    looks = [call for call in program.facts.calls if call.name in _WHOLE and call.node.args]
+    looks = [call for call in looks if ast.unparse(call.node.args[0]) in (name, binding.name)]
+    if anchor is not None:
+        scope = binding.file.find_function(anchor)
+        own = [call for call in looks if binding.file is program.find_file(call.where.file)]
+        own = [call for call in own if binding.file.find_function(call.node) is scope]
+        looks = [call for call in looks if call not in own or call.node.lineno > anchor.lineno]
+    return any("Parallel" not in ast.unparse(call.node) for call in looks)
 
 
 def _is_module(node: ast.ClassDef) -> bool:

@@ -42,8 +42,6 @@ class Program:
     facts: Facts
     files: Dict[str, ProgramFile] = field(default_factory=dict)
     sites: List[Found] = field(default_factory=list)
-    is_observed: bool = False
-    """Whether the sites are those of a run, too."""
     _orders: Dict[int, int] = field(default_factory=dict)
     _in_forward: Optional[List[Tuple[ProgramFile, Function]]] = None
 
@@ -68,7 +66,6 @@ class Program:
             call = None if file is None else file.find_call(site.line, site.column)
             if file is not None and call is not None and (id(call), site.role) not in known:
                 self.sites.append(Found(site, file, call))
-        self.is_observed = True
 
     def list_forward_functions(self) -> List[Tuple[ProgramFile, Function]]:
         """List the functions of the program that a model's call runs."""

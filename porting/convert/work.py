@@ -11,21 +11,20 @@ import sys
 import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Callable, List, Optional, Sequence, Tuple
+from typing import Callable, List, Optional, Tuple
 
 from porting.cli import EXIT_DONE, EXIT_FAILED
 from porting.convert.conversion import PLAIN, STYLES, Conversion, plan_conversion
-from porting.convert.dry_run import run_program
+from porting.convert.dry_run import DryRun, run_program
 from porting.convert.ejection import plan_ejection
 from porting.convert.proof import ConvertedProgram, Proof, prove_conversion
 from porting.convert.proof import Outcome as Passed
 from porting.convert.report import describe_conversion, write_report
-from porting.convert.sites import Site
 from porting.convert.targets import Target, find_target
-from porting.convert.writing import link_tree, write_project
+from porting.convert.writing import write_project
 from porting.diagnostics import join_names, say_number
 from porting.support.progress import show_progress
-from porting.support.project_copies import find_project
+from porting.support.project_copies import find_project, link_project
 
 __all__ = ["Outcome", "convert_project", "eject_project"]
 
@@ -84,8 +83,12 @@ def _finish(
 def _convert(target: Target, arguments: argparse.Namespace, tell: Tell) -> Tuple[Conversion, Optional[Proof]]:
     """Convert in the wanted style, or in the first one that leaves nothing and is proven."""
     notes: List[str] = []
-    sites = None if arguments.plan or not target.is_run else _observe(target, tell, notes)
+    seen = None if arguments.plan or not target.is_run else _observe(target, tell, notes)
+    sites = None if seen is None else seen.sites
     styles = [arguments.style] if arguments.style else [*STYLES]
+    if seen is not None and not arguments.style and any(max(one, default=0) > 1 for one in seen.num_backward.values()):
+        styles.remove("idiomatic")
+        notes.append("the idiomatic style was left: gradients of several backward passes make one step")
     for style in styles:
         tell(f"planning, style {style}")
         made = plan_conversion(str(target.root), target.script, target.arguments, style=style, sites=sites)
@@ -104,13 +107,13 @@ def _convert(target: Target, arguments: argparse.Namespace, tell: Tell) -> Tuple
     return made, proof
 
 
-def _observe(target: Target, tell: Tell, notes: List[str]) -> Sequence[Site]:
+def _observe(target: Target, tell: Tell, notes: List[str]) -> DryRun:
     tell(f"running {target.script} for {_DRY_STEPS} steps")
     script = str(target.root / target.script)
     seen = run_program(script, target.arguments, num_steps=_DRY_STEPS, seconds=_DRY_SECONDS, folder=str(target.root))
     if seen.error:
         notes.append(f"the dry run ended after {say_number(seen.num_steps, 'step')}: {seen.error}")
-    return seen.sites
+    return seen
 
 
 def _prove(target: Target, made: Conversion, arguments: argparse.Namespace, tell: Tell) -> Proof:
@@ -121,7 +124,7 @@ def _prove(target: Target, made: Conversion, arguments: argparse.Namespace, tell
     with tempfile.TemporaryDirectory() as folder:
         converted = Path(folder) / "converted"
         changed = {os.path.normpath(os.path.join(inside, name)): text for name, text in made.changed.items()}
-        link_tree(root, changed, converted)
+        link_project(root, changed, converted)
         # after an ejection the port is the old project
         plain, ported = (converted, root) if made.style == PLAIN else (root, converted)
         program = ConvertedProgram(
