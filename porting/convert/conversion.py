@@ -21,6 +21,7 @@ from porting.convert.idiomatic import choose_option, port_steps
 from porting.convert.minimal import port_models
 from porting.convert.program import Program, read_program
 from porting.convert.sites import Site
+from porting.diagnostics import join_names
 
 __all__ = ["PLAIN", "STYLES", "Conversion", "plan_conversion"]
 
@@ -93,6 +94,10 @@ def plan_conversion(
         return made
     option = (choose_option if style == "idiomatic" else add_device_option)(program, edits)
     made = Conversion(root, script, arguments, style, option)
+    outside = [path for path in edits if os.path.relpath(path, program.root).startswith(os.pardir)]
+    if outside:
+        names = join_names([os.path.basename(path) for path in outside], most=3)
+        made.notes.append(f"it imports {names} from beside the folder: what --out writes has to find them, too")
     follow_tensors(program, edits)
     made.left += [*STYLES[style](program, option, edits), *free_of_cuda(program, option, edits)]
     if not any(edit.kind == "port" for file in edits.values() for edit in file.edits):

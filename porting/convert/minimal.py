@@ -103,7 +103,8 @@ def _put_penalties_on_host(
     for call in program.facts.calls:
         words = {one.arg: one.value for one in call.node.keywords}
         file = program.find_file(call.where.file)
-        if call.name != "torch.autograd.grad" or file is None or "create_graph" not in words:
+        is_higher = "create_graph" in words and ast.unparse(words["create_graph"]) != "False"
+        if call.name != "torch.autograd.grad" or file is None or not is_higher:
             continue
         outputs = words.get("outputs", call.node.args[0] if call.node.args else call.node)
         scope = file.find_function(call.node) or file.tree

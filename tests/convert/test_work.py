@@ -51,6 +51,7 @@ def test_the_project_around_a_folder_is_there_in_the_proof(convert):
 
     assert seen == [(["SIZE = 4\n"] * 2, Path("programs/first"))] * 2
     assert "it failed in CONVERTED/train.py" in text
+    assert "note: it imports `shapes.py` from beside the folder" in text
 
 
 def test_gradients_that_are_added_up_are_no_step_of_a_device(convert):
