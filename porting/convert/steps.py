@@ -14,7 +14,7 @@ from porting.convert.loss_cut import cut_loss
 from porting.convert.names import get_root, iter_units, list_reads, list_writes
 from porting.convert.program import Found, Program
 from porting.convert.sites import Role
-from porting.convert.training_step import Helper, StepError, TrainingStep, find_loop
+from porting.convert.training_step import LOOPS, Helper, StepError, TrainingStep, find_loop
 from porting.convert.trees import Function, ProgramFile
 from porting.source.facts import Call, Kind
 
@@ -50,6 +50,7 @@ def find_step(program: Program) -> TrainingStep:
     check_host_calls(program, step, host)
     cut_loss(program, step, in_step)
     _check_modes(program, step)
+    _check_frozen(step)
     return step
 
 
@@ -186,6 +187,14 @@ def _check_modes(program: Program, step: TrainingStep) -> None:
         raise StepError(
             step.file, step.backward, "the loop calls `eval()`, and no `train()` before the step", _CALL_TRAIN
         )
+
+
+def _check_frozen(step: TrainingStep) -> None:
+    """Raise StepError for a loop that begins or ends the training of some weights."""
+    for loop in (one for one in step.file.iter_above(step.backward) if isinstance(one, LOOPS)):
+        for node in (one for one in ast.walk(loop) if isinstance(one, ast.Attribute)):
+            if node.attr == "requires_grad_" or node.attr == "requires_grad" and isinstance(node.ctx, ast.Store):
+                raise StepError(step.file, node, "which weights are trained changes in the loop")
 
 
 def _get_fact(program: Program, call: ast.Call) -> Call:
