@@ -45,8 +45,19 @@ def port_models(program: Program, option: DeviceOption, edits: Dict[str, FileEdi
     """
     left = find_changes(program)
     bindings, unnamed = _choose_bindings(program)
+    made: Set[Tuple[str, str, int]] = set()
+    for found, undecided in unnamed:
+        places = [_bind_making(file, call) for file, call in program.iter_makings(found.call)]
+        named = [one for one in places if one is not None]
+        left += [] if named and len(named) == len(places) else [undecided]
+        for binding in named:
+            if binding.key not in made:
+                made.add(binding.key)
+                _insert_calls(edits, binding, option, _name_each(binding))
     kept = {id(binding) for binding in bindings if is_looked_at(program, binding)}
     for binding in bindings:
+        if binding.key in made:
+            continue  # its calls go to the device already
         if id(binding) in kept:
             _insert_calls(edits, binding, option, binding.name)
             continue
@@ -55,15 +66,6 @@ def port_models(program: Program, option: DeviceOption, edits: Dict[str, FileEdi
         code = f"if {option.test}:\n    {binding.name} = to_ipu({binding.name}, {settings})"
         why = "forward and backward pass run on the device; loss and optimizer stay in the loop"
         _insert(edits[binding.file.path], binding, code, GUARDED_IMPORT, why)
-    made: Set[int] = set()
-    for found, undecided in unnamed:
-        places = [_bind_making(file, statement) for file, statement in program.iter_makings(found.call)]
-        named = [one for one in places if one is not None]
-        left += [] if named and len(named) == len(places) else [undecided]
-        for binding in named:
-            if id(binding.after) not in made:
-                made.add(id(binding.after))
-                _insert_calls(edits, binding, option, _name_each(binding))
     left += _put_penalties_on_host(program, option, edits, is_ported=bool(bindings) and not made and not kept)
     if not bindings and not made and not left:
         reason = "no call of a model with gradients was found"
@@ -91,6 +93,8 @@ def _insert_calls(edits: Dict[str, FileEdits], binding: Binding, option: DeviceO
 def _name_each(binding: Binding) -> str:
     """Name what a statement has made: a model, or the models of a list or dictionary."""
     value = getattr(binding.after, "value", None)
+    if binding.after is None or list_targets(binding.after) != [binding.name]:
+        return binding.name
     if isinstance(value, (ast.Dict, ast.DictComp)):
         return f"{binding.name}.values()"
     return f"list({binding.name})" if isinstance(value, (ast.List, ast.ListComp, ast.Tuple)) else binding.name
@@ -122,9 +126,13 @@ def _put_penalties_on_host(
     return left
 
 
-def _bind_making(file: ProgramFile, statement: ast.stmt) -> Optional[Binding]:
-    """Bind what a statement makes, where it gives it one name."""
+def _bind_making(file: ProgramFile, call: ast.Call) -> Optional[Binding]:
+    """Bind what a call makes, where its statement gives it one name: `a, b = Net(), Net()` gives each its own."""
+    statement = file.get_statement(call)
     targets = list_targets(statement) if isinstance(statement, (ast.Assign, ast.AnnAssign)) else []
+    parts = getattr(getattr(statement, "value", None), "elts", [])
+    if len(targets) == len(parts) > 1:
+        targets = [name for name, part in zip(targets, parts) if part is call]
     return Binding(file, targets[0], after=statement) if len(targets) == 1 else None
 
 

@@ -92,6 +92,10 @@ class Program:
 
     def _may_be_on(self, call: Call, owner: ast.ClassDef) -> bool:
         """Tell whether a method's call may be on a class: one on `self` is on its own class or a heir."""
+        kinds = {one.name.rpartition(".")[2] for one in call.receiver if one.kind is Kind.MODULE and not one.is_guess}
+        own = {id(node) for kind in kinds for _file, node in self.iter_classes(kind)}
+        if own:
+            return id(owner) in own
         function, caller = call.node.func, self.find_file(call.where.file)
         if caller is None or not (isinstance(function, ast.Attribute) and ast.unparse(function.value) == "self"):
             return True
@@ -101,8 +105,8 @@ class Program:
         families = [{id(node) for _file, node in self.iter_classes(one.name)} for one in (around, owner)]
         return id(owner) in families[0] or id(around) in families[1]
 
-    def iter_makings(self, call: ast.Call) -> Iterator[Tuple[ProgramFile, ast.stmt]]:
-        """Iterate over the statements that make the models which a call may call, or which hold what it calls."""
+    def iter_makings(self, call: ast.Call) -> Iterator[Tuple[ProgramFile, ast.Call]]:
+        """Iterate over the calls that make the models which a call may call, or which hold what it calls."""
         modules = self.facts.list_program_objects(Kind.MODULE)
         inner = [one for fact in self.facts.calls if fact.node is call for one in fact.receiver]
         whole: List[ProgramObject] = []
@@ -116,7 +120,7 @@ class Program:
             if file is not None and made.place is not None:
                 node = file.find_call(made.place.line, (made.place.column or 0) - 1)
                 if node is not None:
-                    yield file, file.get_statement(node)
+                    yield file, node
 
     def get_order(self, node: ast.AST) -> int:
         """Return when the walk came to the last call in a statement; 0 for one without."""

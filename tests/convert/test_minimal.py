@@ -215,6 +215,38 @@ def test_each_model_of_a_collection_runs_on_the_device(tmp_path, made, called, e
     assert f"for each_model in {each}:\n        {CALLS.format('each_model')}" in text
 
 
+def test_methods_of_one_name_have_callers_of_their_own_class(tmp_path):
+    text, made = convert_text(
+        tmp_path,
+        """\
+        import torch
+        from torch import nn
+
+        class Critic(nn.Linear):
+            def learn(self, target, optimizer):
+                (self(torch.randn(8, 4)) - target).square().mean().backward()
+                optimizer.step()
+
+        class Actor(nn.Linear):
+            def learn(self, critic, optimizer):
+                critic(self(torch.randn(8, 4))).mean().backward()
+                optimizer.step()
+
+        critic, actor = Critic(4, 4), Actor(4, 4)
+        optimizer = torch.optim.SGD([*critic.parameters(), *actor.parameters()], lr=0.1)
+        for step in range(3):
+            target = torch.randn(8, 4)
+            critic.learn(target, optimizer)
+            actor.learn(critic, optimizer)
+        """,
+    )
+
+    assert "to_ipu(target" not in text
+    assert CALLS.format("critic") in text
+    assert CALLS.format("actor") in text
+    assert "= to_ipu(critic" not in text
+
+
 def test_what_a_partial_function_calls_becomes_the_port(tmp_path):
     program = "from functools import partial\n" + LOOP.replace("for step", "forward = partial(model)\nfor step")
     script = tmp_path / "train.py"
