@@ -13,18 +13,13 @@ from typing import Dict, Iterable, List, Mapping, Optional
 
 from porting.convert.journal import change_files, make_folder
 from porting.diagnostics import PortingError
-from porting.support.project_copies import copy_project, is_within, link_project
+from porting.support.project_copies import copy_project, is_within
 
-__all__ = ["link_tree", "require_destination", "write_project"]
+__all__ = ["require_destination", "write_project"]
 
 # of files in a copy; larger ones are data, and linked
 _MOST_BYTES = 16 << 20
 _LEFT_OUT = (".git", ".hg", ".svn", "__pycache__", ".venv", "venv", "node_modules")
-
-
-def link_tree(root: Path, changed: Mapping[str, bytes], into: Path) -> None:
-    """Make the complete converted project `into` a folder: of the changed files, and of links to all others."""
-    link_project(root, changed, into)
 
 
 def write_project(
