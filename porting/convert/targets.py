@@ -48,6 +48,12 @@ def find_target(path: str, run: Optional[str]) -> Target:
     folder = Path(path) if os.path.isdir(path) else Path(path).parent
     given = shlex.split(run or "")
     words = _leave_launcher(given)
+    if given and not words:
+        raise ExecutableError.of(
+            "E020",
+            message=f"`{run}` names no script",
+            help="name it by its file: `--run 'package/train.py --epochs 1'`",
+        )
     if words:
         script = _find_script(words[0], folder)
         before = " ".join(given[: len(given) - len(words)])

@@ -59,6 +59,10 @@ def test_where_none_trains_what_could_not_be_read_is_named(project):
     assert [note for note in finding.notes if "train.py" in note and "does not parse" in note]
 
 
+def test_a_command_line_without_a_script_is_refused(project):
+    assert "`python -m train` names no script" in fault_of(project, "python -m train").message
+
+
 @pytest.mark.parametrize(("path", "command"), [("nowhere", None), (".", "nowhere.py")])
 def test_what_is_not_there_is_an_error(project, path, command):
     assert "nowhere" in fault_of(project / path, command).message
