@@ -17,7 +17,7 @@ import time
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
-from typing import Any, Callable, Dict, Iterator, Mapping, NamedTuple, Optional, Protocol, Tuple
+from typing import Any, Callable, Dict, Iterator, Mapping, NamedTuple, Optional, Tuple
 
 from porting.bench.processes import Case, Progress, run_case
 from porting.bench.results import describe_machine
@@ -29,18 +29,8 @@ __all__ = ["Cluster", "parse_cluster", "run_sweep", "run_there"]
 _CONNECT_SECONDS, _LOOK_SECONDS = 20, 0.1
 
 
-class Started(Protocol):
-    """A case that a cluster has taken on; it may still wait there for its turn."""
-
-    def done(self) -> bool:
-        """Tell whether `result` would return at once."""
-
-    def result(self) -> Any:
-        """Return the record of the case."""
-
-
-Start = Callable[[Case, float, Progress], Started]
-"""Has a case run, for at most so many seconds; a worker of another machine does not tell its progress."""
+Start = Callable[[Case, float, Progress], Any]
+"""Has a case run, for at most so many seconds, and returns its future; other machines do not tell progress."""
 
 Run = Callable[..., Dict[str, Any]]
 
@@ -89,13 +79,13 @@ def run_sweep(
     """
     told = {"cache_dir": cache_dir, "folder": os.getcwd()}
     progress: Dict[int, Tuple[str, float]] = {}
-    started: Dict[int, Started] = {}
+    started: Dict[int, Any] = {}
     here = cluster.kind == "local"
     opened = _run_here(int(cluster.where), run, told) if here else _OPENERS[cluster.kind](cluster, told, sweep)
     try:
         with opened as start:
             for number, (case, timeout) in cases.items():
-                started[number] = start(case, timeout, functools.partial(_note_progress, progress, number))
+                started[number] = start(case, timeout, functools.partial(_note, progress, number))
             while started:
                 for number in [number for number, case in started.items() if case.done()]:
                     put(number, started[number].result())
@@ -111,7 +101,7 @@ def run_sweep(
         raise
 
 
-def _note_progress(progress: Dict[int, Tuple[str, float]], number: int, text: str, share: float) -> None:
+def _note(progress: Dict[int, Tuple[str, float]], number: int, text: str, share: float) -> None:
     progress[number] = text, share
 
 
@@ -200,7 +190,7 @@ def _open_ray(cluster: Cluster, told: Told, _sweep: str) -> Iterator[Start]:
         ray.init(address="auto" if cluster.where == "auto" else str(cluster), log_to_driver=False)
     remote = ray.remote(run_there)
 
-    def start(case: Case, timeout: float, _progress: Progress) -> Started:
+    def start(case: Case, timeout: float, _progress: Progress) -> Any:
         # not again where a worker is lost: the case may be what has ended it
         task = remote.options(max_retries=0, num_cpus=case.settings.threads or 1)
         return _FarCase(case, task.remote(case, timeout=timeout, **told).future())
@@ -222,7 +212,7 @@ def _open_dask(cluster: Cluster, told: Told, sweep: str) -> Iterator[Start]:
         client = dask.Client(cluster.where, timeout=_CONNECT_SECONDS)
     futures: Dict[str, Any] = {}
 
-    def start(case: Case, timeout: float, _progress: Progress) -> Started:
+    def start(case: Case, timeout: float, _progress: Progress) -> Any:
         measured = json.dumps(asdict(case), sort_keys=True, default=str)
         key = f"porting-{sweep}-{zlib.crc32(measured.encode()):08x}"
         futures[key] = client.submit(_run_once, case, key, timeout=timeout, **told, key=key, pure=False)
@@ -233,10 +223,11 @@ def _open_dask(cluster: Cluster, told: Told, sweep: str) -> Iterator[Start]:
         try:
             yield start
         finally:
-            client.cancel([*futures.values()], force=True)
-            for key in futures:
-                client.unpublish_dataset(key)
-                dask.Event(key).clear()
+            with contextlib.suppress(OSError):  # a scheduler that is lost has forgotten them
+                client.cancel([*futures.values()], force=True)
+                for key in futures:
+                    client.unpublish_dataset(key)
+                    dask.Event(key).clear()
 
 
 def _run_once(case: Case, key: str, **told: Any) -> Dict[str, Any]:

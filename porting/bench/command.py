@@ -70,7 +70,7 @@ a session:
       --json now.json --html now.html
   $ porting bench train.py:make --compare now.json
   $ porting bench benchmarks.yml --json suite.json
-  $ porting bench --suite public --json public.json --resume
+  $ porting bench --suite public --json public.json --resume --on local:2
 
 A ratio above 1 says that the port is faster than eager. Every case of a matrix
 runs in a process of its own.

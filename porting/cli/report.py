@@ -42,9 +42,13 @@ _VERBS = {
     "plan": ("whether it fits a machine, and how fast it will be", ()),
     "bench": ("how fast it trains on this machine", ("--quick",)),
 }
-# of a plan, which says more after its verdict
 _ENDS_ERROR = re.compile(r" *= more: ")
-_VERDICTS = ("fits: ", "tight: ", "does not fit: ", "outside the evidence: ")
+# of a plan, a certificate and a benchmark, which say more after it
+_VERDICTS = (
+    *("fits: ", "tight: ", "does not fit: ", "outside the evidence: "),
+    *("PASS: ", "FAIL: ", "CHAOTIC: ", "INCOMPLETE: "),
+    "speed-up ",
+)
 
 
 class _Part(NamedTuple):
@@ -110,7 +114,8 @@ def _choose_words(lines: Sequence[str]) -> str:
     if not lines:
         return ""
     starts = ("error[",) if _ENDS_ERROR.match(lines[-1]) else _VERDICTS
-    return next((line for line in reversed(lines) if line.startswith(starts)), lines[-1].strip())
+    chosen = next((line for line in reversed(lines) if line.strip().startswith(starts)), lines[-1])
+    return " ".join(chosen.split())
 
 
 def _write_plain(lines: Sequence[str]) -> str:
@@ -120,13 +125,13 @@ def _write_plain(lines: Sequence[str]) -> str:
 
 def _write_report(program: str, parts: Sequence[_Part]) -> str:
     rows = [
-        f'<tr><td><a href="#{part.verb}">{part.verb}</a></td>'
-        f'<td class="{"ok" if part.status == EXIT_DONE else "no"}">{part.status}</td><td>{escape(part.said)}</td></tr>'
+        f'<tr><td><a href="#{part.verb}">{part.verb}</a></td><td data-of="exit status" '
+        f'class="{"ok" if part.status == EXIT_DONE else "no"}">{part.status}</td><td>{escape(part.said)}</td></tr>'
         for part in parts
     ]
     body = [
         f"<h1>Report of {escape(program)}</h1>",
-        "<table><tr><th>verb</th><th>exit status</th><th>it says</th></tr>",
+        '<table class="stacked"><tr class="head"><th>verb</th><th>exit status</th><th>it says</th></tr>',
         *rows,
         "</table>",
     ]

@@ -20,8 +20,11 @@ from porting.convert.idiomatic import choose_option, port_steps
 from porting.convert.minimal import port_models
 from porting.convert.program import Program, read_program
 from porting.convert.sites import Site
+from porting.convert.sources.chainer import is_of_chainer, list_chainer_lines
+from porting.convert.sources.poptorch import is_of_poptorch, port_executors
+from porting.convert.sources.trainers import port_trainers
 
-__all__ = ["PLAIN", "STYLES", "Conversion", "plan_conversion"]
+__all__ = ["INTEGRATION", "PLAIN", "POPTORCH", "STYLES", "Conversion", "plan_conversion"]
 
 Planner = Callable[[Program, DeviceOption, Dict[str, FileEdits]], List[Undecided]]
 
@@ -29,8 +32,20 @@ STYLES: Mapping[str, Planner] = MappingProxyType({"idiomatic": port_steps, "mini
 """How a program may be converted, by the words of `--style`."""
 
 
+INTEGRATION = "integration"
+"""The style of a program whose loop is a library's."""
+
+CHAINER = "chainer"
+"""The style of a program that is for a person to write: every line of Chainer's is told with what takes its place."""
+
+POPTORCH = "poptorch"
+"""The style of a program that was a port before, by the vendor's own executors."""
+
 PLAIN = "plain"
 """The style of a project whose port was taken out."""
+
+
+_ONE_PROCESS = "a port trains in one process; its replicas, `PortOptions(replicas=)`, share each batch"
 
 
 @dataclass
@@ -61,13 +76,17 @@ class Conversion:
         """How the converted program is started: on the simulator, on IPUs, and in several processes."""
         if self.style == PLAIN:
             return {"as plain PyTorch": f"python {self.command}"}
+        if self.style == POPTORCH:
+            return {"on a laptop": f"PORTING_DEVICE=sim python {self.command}", "on an IPU": f"python {self.command}"}
         on_ipus = shlex.join([self.script, *self.arguments, *self.option.make_arguments("ipu")])
-        return {
+        found = {
             "on a laptop": "python " + shlex.join([self.script, *self.arguments, *self.option.make_arguments("sim")]),
             "on an IPU": f"python {on_ipus}",
             "two instances": f"poprun --num-instances 2 --num-replicas 2 python {on_ipus}",
-            "GPUs, as before": f"torchrun --nproc-per-node 2 {self.command}",
         }
+        if any(b"torch.distributed" in text for text in self.before.values()):
+            found["GPUs, as before"] = f"torchrun --nproc-per-node 2 {self.command}"
+        return found
 
     @property
     def is_whole(self) -> bool:
@@ -90,14 +109,30 @@ def plan_conversion(
         made = Conversion(root, script, arguments, style, DeviceOption())
         made.notes.append("it is a port already: `porting check` says what it lacks, if anything")
         return made
+    if is_of_chainer(program):
+        return Conversion(root, script, arguments, CHAINER, DeviceOption(), left=list_chainer_lines(program))
+    if is_of_poptorch(program):
+        # it has no plain training that an option could choose
+        made = Conversion(root, script, arguments, POPTORCH, DeviceOption(words={"sim": (), "ipu": ()}))
+        made.left += port_executors(program, edits)
+        _finish_files(made, edits)
+        return made
     option = (choose_option if style == "idiomatic" else add_device_option)(program, edits)
     made = Conversion(root, script, arguments, style, option)
-    made.left += [*STYLES[style](program, option, edits), *free_of_cuda(program, option, edits)]
+    of_library = port_trainers(program, option, edits)
+    made.style = style if of_library is None else INTEGRATION
+    made.notes += [_ONE_PROCESS] if option.sets_process else []
+    made.left += STYLES[style](program, option, edits) if of_library is None else of_library
+    made.left += free_of_cuda(program, option, edits)
     if not any(edit.kind == "port" for file in edits.values() for edit in file.edits):
         return made
+    _finish_files(made, edits)
+    return made
+
+
+def _finish_files(made: Conversion, edits: Dict[str, FileEdits]) -> None:
     for path, file in edits.items():
         _finish_file(made, path, file)
-    return made
 
 
 def _finish_file(made: Conversion, path: str, file: FileEdits) -> None:

@@ -19,6 +19,9 @@ __all__ = ["free_of_cuda"]
 
 _HAS_GPU = "torch.cuda.is_available()"
 _DEVICE = re.compile(r"cuda(:\d+)?$")
+_RANK = re.compile(r"(^|\.|_)(local_rank|rank|gpu|gpu_id|device_id)$")
+"""What programs call the number of a process's GPU."""
+_COUNT = "torch.cuda.device_count"
 _WRAPPERS = ("DataParallel", "DistributedDataParallel", "DDP", "compile")
 _NO_MOVE = re.compile(r"torch\.cuda\.|(torch\.)?nn\.Module\.")  # the method itself, as an override calls it
 _STATEMENTS = ("set_device", "synchronize", "reset_peak_memory_stats", "reset_max_memory_allocated", "ipc_collect")
@@ -27,6 +30,7 @@ _WHY_HOST = "without a GPU it stays on the host"
 _ONE_PROCESS = """
 if {test}:  # one process, unless a launcher has said otherwise
     os.environ.setdefault("RANK", "0")
+    os.environ.setdefault("LOCAL_RANK", "0")
     os.environ.setdefault("WORLD_SIZE", "1")
     os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
     os.environ.setdefault("MASTER_PORT", "29500")
@@ -36,6 +40,7 @@ if {test}:  # one process, unless a launcher has said otherwise
 def free_of_cuda(program: Program, option: DeviceOption, edits: Dict[str, FileEdits]) -> List[Undecided]:
     """Plan the edits of all that only a GPU can do and nothing guards; return what is left."""
     left: List[Undecided] = []
+    is_wrapped = any(one in file.unit.text for file in program.files.values() for one in ("DataParallel", "DDP("))
     for path, file_edits in edits.items():
         file = program.find_file(path)
         if file is None or "torch" not in file.unit.text:
@@ -48,6 +53,8 @@ def free_of_cuda(program: Program, option: DeviceOption, edits: Dict[str, FileEd
                     _require_torch(file_edits)
                     file_edits.replace(node, f'WHOLE if {_HAS_GPU} else "cpu"', "cuda", _WHY_HOST)
             elif isinstance(node, ast.Attribute) and not _is_guarded(file, node):
+                if is_wrapped and node.attr == "module" and isinstance(node.ctx, ast.Load):
+                    _unwrap(node, option, file_edits)
                 _change_type(node, file_edits)
     return left
 
@@ -56,16 +63,9 @@ def _change_call(file: ProgramFile, call: ast.Call, option: DeviceOption, edits:
     name = ast.unparse(call.func)
     last = name.rpartition(".")[2]
     statement = file.get_statement(call)
-    if last in _WRAPPERS and _is_wrapper(file, call, name):
+    if _is_of_processes(file, call, name):
         edits.add_import("import os", why="the choice of the device is kept in the environment")
-        why = "a port needs none"
-        edits.replace(call, f"PART if {option.test} else WHOLE", "wrapper", why, part=call.args[0])
-    elif last == "init_process_group":
-        edits.add_import("import os", why="the choice of the device is kept in the environment")
-        edits.insert_before(statement, _ONE_PROCESS.format(test=option.test), "process", "a port has replicas instead")
-        for node in [*call.args[:1], *(one.value for one in call.keywords if one.arg == "backend")]:
-            if isinstance(node, ast.Constant) and node.value == "nccl":
-                edits.replace(node, f'"nccl" if {_HAS_GPU} else "gloo"', "process", "NCCL is for GPUs alone")
+        _change_processes(file, call, option, edits)
     elif _is_guarded(file, call):
         return
     elif last == "cuda" and isinstance(call.func, ast.Attribute) and not _NO_MOVE.match(name):
@@ -74,8 +74,34 @@ def _change_call(file: ProgramFile, call: ast.Call, option: DeviceOption, edits:
         gpu = '"cuda"' if where is None else f"{file.text_of(where)}"
         code = f'PART.to({gpu} if {_HAS_GPU} else "cpu")'
         edits.replace(call, code, "cuda", _WHY_HOST, part=call.func.value)
+    elif last == "to" and call.args and _RANK.search(ast.unparse(call.args[0])):
+        _require_torch(edits)
+        edits.replace(call.args[0], f'WHOLE if {_HAS_GPU} else "cpu"', "cuda", _WHY_HOST)
     elif name.startswith("torch.cuda.") and last in _STATEMENTS and isinstance(statement, ast.Expr):
         edits.guard(statement, statement, f"not {_HAS_GPU}", "", "cuda", "it is for a GPU alone")
+
+
+def _is_of_processes(file: ProgramFile, call: ast.Call, name: str) -> bool:
+    """Tell whether a call makes or counts processes, or wraps a model for them or for a compiler."""
+    last = name.rpartition(".")[2]
+    return last == "init_process_group" or name == _COUNT or last in _WRAPPERS and _is_wrapper(file, call, name)
+
+
+def _change_processes(file: ProgramFile, call: ast.Call, option: DeviceOption, edits: FileEdits) -> None:
+    """Let a port be one process, without a wrapper around its model."""
+    name = ast.unparse(call.func)
+    if name == _COUNT:
+        if option.sets_process:
+            edits.replace(call, f"(1 if {option.test} else WHOLE)", "process", "a port has one process")
+    elif not name.endswith("init_process_group"):
+        edits.replace(call, f"PART if {option.test} else WHOLE", "wrapper", "a port needs none", part=call.args[0])
+    else:
+        if not option.sets_process:
+            code = _ONE_PROCESS.format(test=option.test)
+            edits.insert_before(file.get_statement(call), code, "process", "a port has replicas instead")
+        for node in [*call.args[:1], *(one.value for one in call.keywords if one.arg == "backend")]:
+            if isinstance(node, ast.Constant) and node.value == "nccl":
+                edits.replace(node, f'"nccl" if {_HAS_GPU} else "gloo"', "process", "NCCL is for GPUs alone")
 
 
 def _is_wrapper(file: ProgramFile, call: ast.Call, name: str) -> bool:
@@ -83,6 +109,12 @@ def _is_wrapper(file: ProgramFile, call: ast.Call, name: str) -> bool:
     if not call.args or isinstance(call.args[0], ast.Starred):
         return False
     return name != "compile" and not name.endswith(".compile") or name == "torch.compile"
+
+
+def _unwrap(node: ast.Attribute, option: DeviceOption, edits: FileEdits) -> None:
+    """Let `model.module` be the model itself, where a port has no wrapper around it."""
+    edits.add_import("import os", why="the choice of the device is kept in the environment")
+    edits.replace(node, f"(PART if {option.test} else WHOLE)", "wrapper", "a port needs none", part=node.value)
 
 
 def _change_type(node: ast.Attribute, edits: FileEdits) -> None:

@@ -23,6 +23,13 @@ CHOICES = ("ipu", "sim", "cpu", "cuda")
 _VARIABLE = "PORT_DEVICE"
 _HELP = "ipu, or sim, the simulator of an IPU: train a port"
 _KEPT = "the choice of the device is kept where all files find it"
+_PROCESS = (
+    ("RANK", "0"),
+    ("LOCAL_RANK", "0"),
+    ("WORLD_SIZE", "1"),
+    ("MASTER_ADDR", "127.0.0.1"),
+    ("MASTER_PORT", "29500"),
+)
 _OWN_PARSER = """
 # `--device` is taken out of the command line before the program reads the rest of it
 _device_parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
@@ -40,6 +47,8 @@ class DeviceOption:
     device: str = f'os.environ["{_VARIABLE}"]'
     words: Mapping[str, Tuple[str, ...]] = field(default_factory=dict)
     """The words for each device where a project has its own."""
+    sets_process: bool = False
+    """Whether a port is told, where the device is chosen, that it is one process, unless a launcher has told it."""
 
     def make_arguments(self, device: str) -> Tuple[str, ...]:
         """Return what is added to the command line to train on a device."""
@@ -68,14 +77,15 @@ def add_device_option(program: Program, edits: Dict[str, FileEdits]) -> DeviceOp
         parser = ast.unparse(call.func.value) if isinstance(call.func, ast.Attribute) else "parser"
         code = f'{parser}.add_argument("{flag}", choices=({_quote(CHOICES)}), help="{_HELP}")'
         edits[file.path].insert_before(statement, code, "option", why)
-    choice = _make_choice(value, sets_host=is_own)
+    is_distributed = _is_distributed(program)
+    choice = _make_choice(value, sets_host=is_own, sets_process=is_distributed)
     if isinstance(statement, ast.Return):
         edits[file.path].insert_before(statement, f"{name} = {file.text_of(call)}\n{choice}", "option", _KEPT)
         edits[file.path].replace(call, name, "option", _KEPT)
     else:
         edits[file.path].insert_after(statement, choice, "option", _KEPT)
     edits[file.path].add_import("import os", why=WHY_ENVIRONMENT)
-    return DeviceOption(flag)
+    return DeviceOption(flag, sets_process=is_distributed)
 
 
 def _extend_choices(program: Program, option: Call, edits: Dict[str, FileEdits]) -> None:
@@ -89,11 +99,19 @@ def _extend_choices(program: Program, option: Call, edits: Dict[str, FileEdits])
         edits[owner.path].replace(choices, text, "option", why)
 
 
-def _make_choice(value: str, *, sets_host: bool) -> str:
+def _is_distributed(program: Program) -> bool:
+    return any(call.name.endswith(".init_process_group") for call in program.facts.calls)
+
+
+def _make_choice(value: str, *, sets_host: bool, sets_process: bool) -> str:
     """Write what a choice comes to: a port takes tensors of the host, and GPUs are hidden from the program."""
     lines = [
         f'if {value} in ("ipu", "sim"):',
         f'    os.environ["{_VARIABLE}"] = {value}',
+        *(
+            f'    os.environ.setdefault("{name}", "{given}")'
+            for name, given in ((*_PROCESS, ("MASTER_PORT", "29500")) if sets_process else ())
+        ),
         *([f'    {value} = "cpu"  # where the tensors are that a port takes'] if sets_host else []),
         f'if {value} == "cpu" or "{_VARIABLE}" in os.environ:',
         '    os.environ["CUDA_VISIBLE_DEVICES"] = ""',
@@ -103,12 +121,14 @@ def _make_choice(value: str, *, sets_host: bool) -> str:
 
 def _add_parser(program: Program, edits: FileEdits) -> DeviceOption:
     """Give a program without options the one for the device, by a parser of its own."""
-    code = _OWN_PARSER.format(choices=_quote(CHOICES)) + _make_choice("_device.device", sets_host=False)
+    is_distributed = _is_distributed(program)
+    choice = _make_choice("_device.device", sets_host=False, sets_process=is_distributed)
+    code = _OWN_PARSER.format(choices=_quote(CHOICES)) + choice
     anchor = _find_beginning(edits.file)
     edits.insert_before(anchor, code, "option", "the command line chooses the device")
     for name in ("argparse", "os", "sys"):
         edits.add_import(f"import {name}", why="the option for the device needs it")
-    return DeviceOption()
+    return DeviceOption(sets_process=is_distributed)
 
 
 def _find_beginning(file: ProgramFile) -> ast.stmt:

@@ -9,12 +9,15 @@ import ast
 import difflib
 import textwrap
 from dataclasses import dataclass, field
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 import libcst as cst
 from libcst.metadata import MetadataWrapper, PositionProvider
 
+from porting.convert.own_imports import add_imports
 from porting.convert.trees import ProgramFile
+from porting.source.patches.edits import REMOVED
+from porting.source.patches.fixes import EmptyLines
 
 __all__ = ["Edit", "EditError", "FileEdits", "make_diff"]
 
@@ -44,7 +47,10 @@ class _Changes:
     before: Dict[Key, List[str]] = field(default_factory=dict)
     after: Dict[Key, List[str]] = field(default_factory=dict)
     guards: Dict[Key, Tuple[Key, str, str]] = field(default_factory=dict)
+    removed: Set[Key] = field(default_factory=set)
+    assigned: Dict[Key, str] = field(default_factory=dict)
     expressions: Dict[Span, Tuple[str, Optional[Span]]] = field(default_factory=dict)
+    arguments: Dict[Span, str] = field(default_factory=dict)
     imports: List[str] = field(default_factory=list)
 
 
@@ -79,6 +85,15 @@ class FileEdits:
         self._changes.guards[self._find_key(first)] = (self._find_key(last), test, instead)
         self._note(first, kind, why)
 
+    def remove(self, statement: ast.stmt, kind: str, why: str) -> None:
+        """Take a statement out; comments before it stay."""
+        self._changes.removed.add(self._find_key(statement))
+        self._note(statement, kind, why)
+
+    def assign(self, statement: ast.stmt, target: str) -> None:
+        """Assign the value of a statement that is an expression, once more where it was edited."""
+        self._changes.assigned[self._find_key(statement)] = target
+
     def replace(self, expression: ast.expr, code: str, kind: str, why: str, *, part: Optional[ast.expr] = None) -> None:
         """Put another expression in the place of one.
 
@@ -87,6 +102,11 @@ class FileEdits:
         inner = None if part is None else self._measure(part)
         self._changes.expressions[self._measure(expression)] = code, inner
         self._note(expression, kind, why)
+
+    def add_argument(self, call: ast.Call, keyword: str, code: str, kind: str, why: str) -> None:
+        """Give a call another argument before those that it has: by a keyword, or unpacked without one."""
+        self._changes.arguments[self._measure(call)] = f"{keyword}={code}" if keyword else code
+        self._note(call, kind, why)
 
     def _find_key(self, statement: ast.stmt) -> Key:
         """Find where LibCST says that a statement begins: at its first decorator, if it has one."""
@@ -114,7 +134,8 @@ class FileEdits:
         editor = _Editor(self._changes, wrapper.resolve(PositionProvider), wrapper.module)
         module = wrapper.module.visit(editor)
         editor.require_all_done()
-        after = _add_imports(module, self._changes.imports).bytes
+        module = add_imports(module, self._changes.imports, wrapper.module)
+        after = (module.visit(EmptyLines()) if self._changes.removed else module).bytes
         try:
             compile(after, self.file.path, "exec", dont_inherit=True)
         except (SyntaxError, ValueError) as error:
@@ -136,8 +157,8 @@ class _Editor(cst.CSTTransformer):
         self._changes = changes
         self._spans = spans
         self._config = module.config_for_parsing
-        self._left = {*changes.before, *changes.after, *changes.guards}
-        self._left_spans = set(changes.expressions)
+        self._left = {*changes.before, *changes.after, *changes.guards, *changes.removed, *changes.assigned}
+        self._left_spans = {*changes.expressions, *changes.arguments}
         self._parts: Dict[Span, Any] = {part: None for _code, part in changes.expressions.values() if part is not None}
 
     def require_all_done(self) -> None:
@@ -156,7 +177,10 @@ class _Editor(cst.CSTTransformer):
         if isinstance(original_node, cst.BaseExpression):
             span = self._spans.get(original_node)
             key = None if span is None else (span.start.line, span.start.column, span.end.line, span.end.column)
-            if key in self._left_spans:
+            if key in self._left_spans and key in self._changes.arguments and isinstance(updated_node, cst.Call):
+                self._left_spans.discard(key)
+                updated_node = self._add_argument(updated_node, self._changes.arguments[key])
+            elif key in self._left_spans:
                 self._left_spans.discard(key)
                 code, part = self._changes.expressions[key]
                 names = {"WHOLE": updated_node, "PART": None if part is None else self._parts[part]}
@@ -166,6 +190,20 @@ class _Editor(cst.CSTTransformer):
             if key in self._parts:
                 self._parts[key] = updated_node
         return updated_node
+
+    def _add_argument(self, call: cst.Call, code: str) -> cst.Call:
+        """Put an argument before those by keyword, in a line of its own where they have theirs."""
+        made: Any = self._parse_expression(f"f({code})")
+        args = list(call.args)
+        place = next((n for n, one in enumerate(args) if one.keyword is not None or one.star == "**"), len(args))
+        before: Any = args[place - 1].comma if args else None
+        space: Any = before.whitespace_after if 0 < place < len(args) else call.whitespace_before_args
+        if isinstance(space, cst.ParenthesizedWhitespace):
+            newline = cst.TrailingWhitespace(newline=space.first_line.newline)
+            space = space.with_changes(first_line=newline, empty_lines=())
+        comma = cst.Comma(whitespace_after=space if not space.empty else cst.SimpleWhitespace(" "))
+        new = made.args[0].with_changes(comma=comma if place < len(args) else cst.MaybeSentinel.DEFAULT)
+        return call.with_changes(args=[*args[:place], new, *args[place:]])
 
     def _parse_expression(self, code: str) -> cst.BaseExpression:
         try:
@@ -213,7 +251,7 @@ class _Editor(cst.CSTTransformer):
         while number < len(updated):
             line = self._begin(original[number])
             end = number + 1
-            inner = [updated[number]]
+            inner = [self._change_statement(line, updated[number])]
             if line in self._changes.guards:
                 last, test, instead = self._changes.guards[line]
                 while end < len(updated) and self._begin(original[end]) <= last:
@@ -231,6 +269,15 @@ class _Editor(cst.CSTTransformer):
             changed += [*before, *inner, *after]
             number = end
         return changed
+
+    def _change_statement(self, key: Key, statement: Any) -> Any:
+        """Take a statement out, or give its value a name."""
+        if key in self._changes.removed:
+            return cst.SimpleStatementLine([REMOVED], leading_lines=statement.leading_lines)
+        if key in self._changes.assigned:
+            target = cst.AssignTarget(cst.ensure_type(self._parse_expression(self._changes.assigned[key]), cst.Name))
+            return statement.with_changes(body=[cst.Assign([target], statement.body[0].value)])
+        return statement
 
     def _guard(self, statements: List[Any], test: str, instead: str) -> List[Any]:
         """Put statements under an `if`; comments before the first one stay before the `if`."""
@@ -251,11 +298,20 @@ def _make_lines(statements: Sequence[Any]) -> List[Any]:
 
 
 class _Names(cst.CSTTransformer):
-    """Puts expressions in the places of names; one that is more than a name or call gets brackets."""
+    """Puts expressions in the places of names; one that is more than a name or call gets brackets.
+
+    What stands behind the last `else` needs none, and gets none: taken out of there again it is as it was.
+    """
 
     def __init__(self, names: Mapping[str, Any]) -> None:
         super().__init__()
         self._names = names
+
+    def leave_IfExp(self, original_node: cst.IfExp, updated_node: cst.IfExp) -> Any:  # noqa: N802
+        """Put the whole expression behind the last `else`."""
+        found = self._names.get("WHOLE")
+        is_whole = isinstance(original_node.orelse, cst.Name) and original_node.orelse.value == "WHOLE"
+        return updated_node.with_changes(orelse=found.deep_clone()) if is_whole and found is not None else updated_node
 
     def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> Any:  # noqa: N802 - LibCST's spelling
         """Exchange a name that stands for an expression."""
@@ -279,62 +335,3 @@ def _negate(test: str) -> str:
             operator = inverse[type(node.ops[0])]
             return f"{ast.unparse(node.left)} {operator} {ast.unparse(node.comparators[0])}"
     return f"not ({test})"
-
-
-def _add_imports(module: cst.Module, codes: Iterable[str]) -> cst.Module:
-    """Add what is imported: modules before the first import of the file, all else behind the last one at its top."""
-    parts = [cst.parse_module(textwrap.dedent(code).strip("\n"), module.config_for_parsing).body for code in codes]
-    others = [new for body in parts for new in body if isinstance(new, cst.Try)]
-    body = list(module.body)
-    begin = next((n for n, one in enumerate(body) if not _is_header(one, n)), len(body))
-    end = begin
-    for number, statement in enumerate(body):
-        if _is_preamble(statement, number):
-            end = max(end, number + 1)
-        elif not isinstance(statement, (cst.Try, cst.If)):
-            break
-    top = module.with_changes(body=body[begin:end])  # an import further down comes too late
-    modules = [new for part in parts for new in part if not isinstance(new, cst.Try) and not _has_import(top, new)]
-    if modules and begin < end:
-        modules[0] = modules[0].with_changes(leading_lines=body[begin].leading_lines)
-        body[begin] = body[begin].with_changes(leading_lines=[])
-    elif modules and begin:
-        modules[0] = modules[0].with_changes(leading_lines=[cst.EmptyLine()])
-    if others:
-        others[0] = others[0].with_changes(leading_lines=[cst.EmptyLine()])
-    return module.with_changes(body=[*body[:begin], *modules, *body[begin:end], *others, *body[end:]])
-
-
-def _has_import(module: cst.Module, new: cst.BaseStatement) -> bool:
-    """Tell whether the top level has an import already."""
-    code = module.code_for_node(new).strip()
-    lines = (one for one in module.body if isinstance(one, cst.SimpleStatementLine))
-    return any(module.code_for_node(one).strip() == code for line in lines for one in line.body)
-
-
-def _is_header(statement: cst.CSTNode, number: int) -> bool:
-    """Tell whether a statement has to stay the first: the docstring of a file, and `from __future__` imports."""
-    if not isinstance(statement, cst.SimpleStatementLine):
-        return False
-    first = statement.body[0]
-    is_future = isinstance(first, cst.ImportFrom) and getattr(first.module, "value", "") == "__future__"
-    is_text = isinstance(first, cst.Expr) and isinstance(first.value, (cst.SimpleString, cst.ConcatenatedString))
-    return is_future or is_text and number == 0
-
-
-def _is_preamble(statement: cst.CSTNode, number: int) -> bool:
-    """Tell whether a statement is an import, or the docstring of the file."""
-    if not isinstance(statement, cst.SimpleStatementLine):
-        return isinstance(statement, cst.Try) and _only_imports(statement)
-    if number == 0 and isinstance(statement.body[0], cst.Expr):
-        return isinstance(statement.body[0].value, (cst.SimpleString, cst.ConcatenatedString))
-    return all(isinstance(one, (cst.Import, cst.ImportFrom)) for one in statement.body)
-
-
-def _only_imports(statement: cst.Try) -> bool:
-    body = statement.body.body
-    return bool(body) and all(
-        isinstance(line, cst.SimpleStatementLine)
-        and all(isinstance(one, (cst.Import, cst.ImportFrom)) for one in line.body)
-        for line in body
-    )

@@ -11,16 +11,18 @@ from typing import Any, Dict, FrozenSet, List, Optional, Sequence, Set, Union
 import libcst as cst
 from libcst import matchers as m
 
+from porting.convert.own_imports import OWN_IMPORT, OWN_MODULES, list_first_imports
 from porting.source.patches.edits import REMOVED
 from porting.source.patches.fixes import EmptyLines
 
-__all__ = ["eject_text", "list_names_left"]
+__all__ = ["drop_unused_imports", "eject_text", "list_names_left"]
 
 _PACKAGES = ("porting", "poptorch", "popdist")
 _OWN_NAMES = ("_device_parser", "_device")
 _PORT_CHOICES = frozenset({"ipu", "sim"})
 _VARIABLE = "PORT_DEVICE"
-_HELPERS = ("argparse", "os", "sys")
+_LINE = cst.SimpleStatementLine
+_MARKED = m.TrailingWhitespace(comment=m.Comment(OWN_IMPORT))
 
 
 def eject_text(text: bytes) -> bytes:
@@ -30,8 +32,14 @@ def eject_text(text: bytes) -> bytes:
     left = module.visit(ejector)
     if not ejector.has_changed:
         return text
-    unused = _UnusedImports(_count_names(module), _count_names(left))
+    unused = _UnusedImports(_count_names(module), _count_names(left), left)
     return left.visit(unused).visit(EmptyLines()).bytes
+
+
+def drop_unused_imports(text: bytes) -> bytes:
+    """Return the text of a file without the imports of this package that nothing in it uses."""
+    module = cst.parse_module(text)
+    return module.visit(_OwnImports(_count_names(module))).visit(EmptyLines()).bytes
 
 
 def list_names_left(text: bytes) -> List[str]:
@@ -155,6 +163,24 @@ class _Ejector(cst.CSTTransformer):
         self.has_changed = True
         return updated_node.body if decided else updated_node.orelse
 
+    def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> Any:  # noqa: N802
+        """Leave out the arguments that a port alone has."""
+        pairs = zip(original_node.args, updated_node.args)
+        own = [after for before, after in pairs if not self._is_of_port(before)]
+        if len(own) == len(updated_node.args):
+            return updated_node
+        if own and len(own) < len(updated_node.args) and own[-1] is not updated_node.args[-1]:
+            own[-1] = own[-1].with_changes(comma=updated_node.args[-1].comma)
+        return updated_node.with_changes(args=own)
+
+    def _is_of_port(self, argument: cst.Arg) -> bool:
+        """Tell whether an argument is a port's strategy, or what is unpacked for a port alone."""
+        value = argument.value
+        if not isinstance(value, cst.IfExp) or not self._is_port_test(value.test):
+            return False
+        is_default = _root_of(argument.keyword) == "strategy" and _collect_texts(value.orelse) == {"auto"}
+        return is_default or m.matches(argument, m.Arg(star="**", value=m.IfExp(orelse=m.Dict(elements=[]))))
+
     def leave_Try(self, original_node: cst.Try, updated_node: cst.Try) -> Any:  # noqa: N802
         """Leave out a guarded import of this package."""
         lines = original_node.body.body
@@ -202,11 +228,15 @@ class _Ejector(cst.CSTTransformer):
 
 
 class _UnusedImports(cst.CSTTransformer):
-    """Leaves out the imports of modules that the port alone had used."""
+    """Leaves out the imports of modules that the port alone had used: those with a mark, else the first of each."""
 
-    def __init__(self, before: Dict[str, int], after: Dict[str, int]) -> None:
+    def __init__(self, before: Dict[str, int], after: Dict[str, int], module: cst.Module) -> None:
         super().__init__()
-        self._unused = {name for name in _HELPERS if after.get(name) == 1 and before.get(name, 0) > 1}
+        marked = m.findall(module, m.SimpleStatementLine(trailing_whitespace=_MARKED))
+        self._marked = {name for line in marked for name in _count_names(cst.Module([cst.ensure_type(line, _LINE)]))}
+        first = list_first_imports(module)
+        names = [name for name in OWN_MODULES if f"import {name}" in first]
+        self._unused = {name for name in names if after.get(name) == 1 and before.get(name, 0) > 1} - self._marked
 
     def leave_SimpleStatementLine(  # noqa: N802 - LibCST's spelling
         self, original_node: cst.SimpleStatementLine, updated_node: cst.SimpleStatementLine
@@ -214,6 +244,31 @@ class _UnusedImports(cst.CSTTransformer):
         """Leave out `import os` and the like."""
         first = original_node.body[0]
         if len(original_node.body) == 1 and isinstance(first, cst.Import) and len(first.names) == 1:
-            if _root_of(first.names[0].name) in self._unused and first.names[0].asname is None:
+            is_marked = m.matches(original_node, m.SimpleStatementLine(trailing_whitespace=_MARKED))
+            is_unused = _root_of(first.names[0].name) in self._unused and first.names[0].asname is None
+            if is_marked or is_unused:
                 return _leave_lines(original_node.leading_lines)
         return updated_node
+
+
+class _OwnImports(cst.CSTTransformer):
+    """Leaves out the imports of this package whose names stand nowhere else."""
+
+    def __init__(self, counts: Dict[str, int]) -> None:
+        super().__init__()
+        self._counts = counts
+
+    def leave_SimpleStatementLine(  # noqa: N802 - LibCST's spelling
+        self, original_node: cst.SimpleStatementLine, updated_node: cst.SimpleStatementLine
+    ) -> Any:
+        """Leave out `from porting import to_ipu` and the like."""
+        first = original_node.body[0]
+        if len(original_node.body) != 1 or not isinstance(first, (cst.Import, cst.ImportFrom)):
+            return updated_node
+        if not _is_of_package(first) or isinstance(first.names, cst.ImportStar):
+            return updated_node
+        used = [one for one in first.names if self._counts.get(one.evaluated_alias or _root_of(one.name), 0) > 1]
+        if not used:
+            return _leave_lines(original_node.leading_lines)
+        names = [*used[:-1], used[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)]
+        return updated_node.with_changes(body=[first.with_changes(names=names)])

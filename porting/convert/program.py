@@ -22,6 +22,7 @@ __all__ = ["Found", "Program", "read_program"]
 Node = TypeVar("Node", bound=ast.AST)
 
 _OF_OPTIMIZER = {"step": Role.STEP, "zero_grad": Role.ZERO_GRAD}
+_WRAPPERS = (".DataParallel", ".DistributedDataParallel", "torch.compile")
 _CLIPS = ("torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad_value_")
 
 
@@ -203,7 +204,8 @@ def _find_role(call: Call, trained: Sequence[ProgramObject]) -> Optional[Role]:
 
 def _is_model(call: Call, trained: Sequence[ProgramObject]) -> bool:
     """Tell whether a call is of a model: of what an optimizer trains, or of a class of the user's."""
-    if any(one in trained for one in call.receiver):
+    wrapped = [part for one in call.receiver if one.name.endswith(_WRAPPERS) for part in one.parts]
+    if any(one in trained for one in (*call.receiver, *wrapped)):
         return True
     return not trained and not call.name.startswith("torch.nn.")
 

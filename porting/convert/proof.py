@@ -59,6 +59,8 @@ class ConvertedProgram:
     arguments: Tuple[str, ...] = ()
     port_arguments: Tuple[str, ...] = ("--device", "sim")
     working: Path = Path()
+    has_host_path: bool = True
+    """Whether the port's program trains without a device, too, so that this can be compared."""
 
 
 @dataclass(frozen=True)
@@ -161,8 +163,10 @@ class _Trial:
                 break
         if not self._plains[0].trainings:
             return
-        what = "the converted program without a device"
-        self._cpu, self._helps[1] = self._observe(self._cpu_runs, what, steady)
+        self._cpu, self._helps[1] = self._plains[0], self._helps[0]
+        if self._program.has_host_path:
+            what = "the converted program without a device"
+            self._cpu, self._helps[1] = self._observe(self._cpu_runs, what, steady)
         try:
             self._ported = self._runs.run_port(self._num_asked)
             self._certified = self._certify(self._ported)
@@ -315,7 +319,8 @@ class _Trial:
             numbers.update({"verdict": certificate.verdict.value, "compared bit by bit": compared})
         whole = say_number(steps, "step")
         whole = f"all {whole} that it makes" if steps < self._num_asked else whole
-        passed = f"{whole}: the port trains as the original, and without a device every bit is the same"
+        on_host = ", and without a device every bit is the same" if self._program.has_host_path else ""
+        passed = f"{whole}: the port trains as the original{on_host}"
         return _make_column("behavioral", faults, lack, passed, numbers, self._say_verify(self._num_asked))
 
     def _count_steady(self) -> int:

@@ -50,7 +50,7 @@ def write_report(
     lines += [""] if made.notes else []
     lines += [line for note in made.notes for line in _wrap(f"note: {note}", width, indent=2)]
     lines += ["", f"left to you: {say_number(len(made.left), 'place')}"] if made.left else []
-    lines += [line for row in _list_left(made) for line in _wrap(row, width, indent=6)]
+    lines += [line for row in _iter_left(made) for line in _wrap(row, width, indent=6)]
     lines += ["", *_list_launches(made)] if made.changed else []
     if shows_commands and proof is not None:
         lines += ["", "to see it again:", *(f"  {one.name}: {one.command}" for one in proof.columns if one.command)]
@@ -148,7 +148,7 @@ def _list_files(made: Conversion) -> List[str]:
     return ["edits:", *align_columns(rows[:_MOST_FILES]), *more]
 
 
-def _list_left(made: Conversion) -> Iterator[str]:
+def _iter_left(made: Conversion) -> Iterator[str]:
     """Iterate over what is left, each reason once with its places, and with what to do."""
     groups: Dict[Tuple[str, str], List[Undecided]] = {}
     for one in made.left:

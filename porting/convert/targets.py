@@ -5,17 +5,22 @@ A project with several programs that train is not guessed at: the user names one
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
+import socket
 from dataclasses import dataclass
 from pathlib import Path
-from typing import List, Optional, Tuple
+from typing import Iterator, List, Optional, Sequence, Tuple
 
 from porting.diagnostics import ExecutableError, join_names
 from porting.source.project import Project, read_programs
 from porting.source.walk import collect_facts
 
-__all__ = ["Target", "find_target"]
+__all__ = ["Target", "as_only_process", "find_target"]
+
+_LAUNCHERS = ("torchrun", "torch.distributed", "accelerate")
+_PLACE = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
 
 _MOST_UNREAD = 5
 
@@ -29,6 +34,8 @@ class Target:
     arguments: Tuple[str, ...] = ()
     is_run: bool = False
     """Whether a command line was given, so that it may be run."""
+    is_launched: bool = False
+    """Whether that was one of a launcher of processes, `torchrun`; the program is run as the only one of them."""
 
 
 def find_target(path: str, run: Optional[str]) -> Target:
@@ -39,10 +46,13 @@ def find_target(path: str, run: Optional[str]) -> Target:
     if not os.path.exists(path):
         raise ExecutableError.of("E020", message=f"there is no project `{path}`", help="name a folder or a script")
     folder = Path(path) if os.path.isdir(path) else Path(path).parent
-    words = [word for word in shlex.split(run or "") if not _is_python(word)]
+    given = shlex.split(run or "")
+    words = _leave_launcher(given)
     if words:
         script = _find_script(words[0], folder)
-        return Target(folder, os.path.relpath(script, folder), tuple(words[1:]), is_run=True)
+        before = " ".join(given[: len(given) - len(words)])
+        is_launched = any(launcher in before for launcher in _LAUNCHERS)
+        return Target(folder, os.path.relpath(script, folder), tuple(words[1:]), is_run=True, is_launched=is_launched)
     if not os.path.isdir(path):
         return Target(folder, Path(path).name)
     project = read_programs([folder])
@@ -59,8 +69,36 @@ def find_target(path: str, run: Optional[str]) -> Target:
     )
 
 
-def _is_python(word: str) -> bool:
-    return os.path.basename(word).startswith("python") and not word.endswith(".py")
+def _leave_launcher(words: Sequence[str]) -> List[str]:
+    """Leave of a command line what Python and launchers do not take: `torchrun --nproc-per-node 1 train.py`."""
+    if words and not _is_starter(words[0]):
+        return [*words]
+    script = next((n for n, word in enumerate(words) if word.endswith(".py")), len(words))
+    return [*words[script:]]
+
+
+def _is_starter(word: str) -> bool:
+    name = os.path.basename(word)
+    return name.startswith("python") and not word.endswith(".py") or name in ("torchrun", "accelerate", "poprun")
+
+
+@contextlib.contextmanager
+def as_only_process(target: Target) -> Iterator[None]:
+    """Let what is started here know its place among the processes of a launcher: it is the only one."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port = one.getsockname()[1]
+    place = dict(_PLACE, MASTER_PORT=str(port)) if target.is_launched else {}
+    before = {name: os.environ.get(name) for name in place}
+    os.environ.update(place)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def _find_script(word: str, folder: Path) -> Path:

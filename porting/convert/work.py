@@ -18,15 +18,16 @@ from typing import Callable, List, Optional, Sequence, Tuple
 
 from porting.cli import EXIT_DONE, EXIT_FAILED
 from porting.convert.commands import DEFAULT_PORT_ARGUMENTS
-from porting.convert.conversion import PLAIN, STYLES, Conversion, plan_conversion
+from porting.convert.conversion import PLAIN, POPTORCH, STYLES, Conversion, plan_conversion
 from porting.convert.dry_run import run_program
 from porting.convert.ejection import plan_ejection
+from porting.convert.port_proof import prove_ports
 from porting.convert.proof import ConvertedProgram, Proof, prove_conversion
 from porting.convert.proof import Outcome as Passed
 from porting.convert.report import describe_conversion, write_report
 from porting.convert.sites import Site
-from porting.convert.targets import Target, find_target
-from porting.convert.writing import link_tree, write_project
+from porting.convert.targets import Target, as_only_process, find_target
+from porting.convert.writing import link_tree, require_destination, write_project
 from porting.diagnostics import PortingError, join_names, say_number
 from porting.support.progress import show_progress
 
@@ -50,7 +51,7 @@ class Outcome:
 def convert_project(arguments: argparse.Namespace) -> Outcome:
     """Convert the project of the command line, and write it if that is asked for and proven."""
     target = find_target(arguments.path, arguments.command)
-    with show_progress(sys.stderr) as tell:
+    with show_progress(sys.stderr) as tell, as_only_process(target):
         made, proof = _convert(target, arguments, tell)
     return _finish(target, made, proof, arguments, is_enough=arguments.plan)
 
@@ -58,7 +59,7 @@ def convert_project(arguments: argparse.Namespace) -> Outcome:
 def eject_project(arguments: argparse.Namespace) -> Outcome:
     """Take the port out of the project of the command line, and write it if that is asked for and proven."""
     target = find_target(arguments.path, arguments.command)
-    with show_progress(sys.stderr) as tell:
+    with show_progress(sys.stderr) as tell, as_only_process(target):
         made = plan_ejection(str(target.root), target.script, target.arguments, shlex.split(arguments.port_args))
         proof = _prove(target, made, arguments, tell) if target.is_run and made.changed else None
     return _finish(target, made, proof, arguments, is_enough=False)
@@ -105,16 +106,17 @@ def _report(
 def _convert(target: Target, arguments: argparse.Namespace, tell: Tell) -> Tuple[Conversion, Optional[Proof]]:
     """Convert in the wanted style, or in the first one that leaves nothing and is proven."""
     notes: List[str] = []
-    sites = None if arguments.plan or not target.is_run else _observe(target, tell, notes)
+    sites = _observe(target, tell, notes) if target.is_run and not arguments.plan and _is_plain(target) else None
     styles = [arguments.style] if arguments.style else [*STYLES]
     for style in styles:
         tell(f"planning, style {style}")
         made = plan_conversion(str(target.root), target.script, target.arguments, style=style, sites=sites)
         made.notes += notes
-        is_last = style == styles[-1]
+        is_last = style == styles[-1] or made.style != style
         if made.left and not is_last:
             one = made.left[0]
-            notes.append(f"the {style} style was not taken: {os.path.basename(one.path)}:{one.line}: {one.reason}")
+            path = os.path.relpath(os.path.realpath(one.path), os.path.realpath(target.root))
+            notes.append(f"the {style} style was not taken: {path}:{one.line}: {one.reason}")
             continue
         is_tried = target.is_run and not arguments.plan and bool(made.changed)
         proof = _prove(target, made, arguments, tell) if is_tried else None
@@ -123,6 +125,11 @@ def _convert(target: Target, arguments: argparse.Namespace, tell: Tell) -> Tuple
         reason = next(one.reason for one in proof.columns if one.outcome is not Passed.PASSED)
         notes.append(f"the {style} style was not taken: {reason}")
     return made, proof
+
+
+def _is_plain(target: Target) -> bool:
+    """Tell whether a program may train without a device, by what its script says."""
+    return b"import poptorch" not in (target.root / target.script).read_bytes()
 
 
 def _observe(target: Target, tell: Tell, notes: List[str]) -> Sequence[Site]:
@@ -135,7 +142,12 @@ def _observe(target: Target, tell: Tell, notes: List[str]) -> Sequence[Site]:
 
 
 def _prove(target: Target, made: Conversion, arguments: argparse.Namespace, tell: Tell) -> Proof:
-    """Prove a conversion on a copy, which commands name as the folder that is written."""
+    """Prove a conversion on a copy, which commands name as the folder that is written.
+
+    One that could not be written is refused before, as a proof takes its time.
+    """
+    if arguments.write:
+        require_destination(target.root, made.changed, before=made.before, out=arguments.out)
     with tempfile.TemporaryDirectory() as folder:
         converted = Path(folder) / "converted"
         link_tree(target.root, made.changed, converted)
@@ -147,8 +159,13 @@ def _prove(target: Target, made: Conversion, arguments: argparse.Namespace, tell
             script=made.script,
             arguments=target.arguments,
             port_arguments=made.option.make_arguments("sim"),
+            has_host_path=bool(made.option.make_arguments("sim")),
         )
-        proof = prove_conversion([program], num_steps=arguments.steps, seed=arguments.seed, tell=tell)
+        steps, seed = arguments.steps, arguments.seed
+        if made.style == POPTORCH:
+            proof = prove_ports(program, num_steps=steps, seed=seed, tell=tell)
+        else:
+            proof = prove_conversion([program], num_steps=steps, seed=seed, tell=tell)
     temporary = re.compile(rf"[^\s'`]*{re.escape(os.path.basename(folder))}/converted")
     place = "CONVERTED" if arguments.out is None else os.path.abspath(arguments.out)
     return Proof(

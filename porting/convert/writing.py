@@ -9,13 +9,13 @@ import os
 import subprocess
 from contextlib import suppress
 from pathlib import Path
-from typing import Dict, Iterable, List, Mapping, Optional
+from typing import Dict, List, Mapping, Optional
 
 from porting.convert.journal import change_files, make_folder
 from porting.diagnostics import PortingError
 from porting.support.project_copies import copy_project, is_within, link_project
 
-__all__ = ["link_tree", "write_project"]
+__all__ = ["link_tree", "require_destination", "write_project"]
 
 # of files in a copy; larger ones are data, and linked
 _MOST_BYTES = 16 << 20
@@ -40,15 +40,13 @@ def write_project(
     changed = {name: content for name, content in changed.items() if before.get(name) != content}
     _require_unchanged(root, changed, before)
     try:
+        require_destination(root, changed, before=before, out=out)
         if out is not None:
             return _write_copy(root, changed, out)
         paths = {name: Path(os.path.realpath(root / name)) for name in changed}
-        for name, path in paths.items():
-            _require_writable(root / name, path)
-        known = {paths[name]: before[name] for name in changed if name in before}
-        _require_committed(root, known)
-        if changed:
-            change_files(root, {paths[name]: content for name, content in changed.items()}, known)
+        contents = {paths[name]: content for name, content in changed.items()}
+        if contents:
+            change_files(root, contents, {paths[name]: before[name] for name in changed if name in before})
         return []
     except OSError as error:
         where = "" if error.filename is None else f"`{os.fsdecode(error.filename)}`: "
@@ -59,12 +57,25 @@ def write_project(
         ) from error
 
 
-def _write_copy(root: Path, changed: Mapping[str, bytes], out: Path) -> List[str]:
+def require_destination(
+    root: Path, changed: Mapping[str, bytes], *, before: Mapping[str, bytes], out: Optional[Path] = None
+) -> None:
+    """Raise PortingError where a project will not be written, as far as it is known beforehand: R002, E029, X026."""
+    if out is None:
+        paths = {name: Path(os.path.realpath(root / name)) for name in changed}
+        for name, path in paths.items():
+            _require_writable(root / name, path)
+        _require_committed(root, [path for name, path in paths.items() if name in before])
+        return
     # a folder that begins in the project would be copied into itself
-    destination = out.absolute()
-    if os.path.lexists(destination) or Path(os.path.realpath(root)) in Path(os.path.realpath(destination)).parents:
-        why = "exists already" if os.path.lexists(destination) else "lies in the project that it is a copy of"
+    is_inside = Path(os.path.realpath(root)) in Path(os.path.realpath(out)).parents
+    if os.path.lexists(out) or is_inside:
+        why = "lies in the project that it is a copy of" if is_inside else "exists already"
         raise PortingError.of("R002", message=f"`{out}` {why}", help="name a folder that is new: `--out DIR`")
+
+
+def _write_copy(root: Path, changed: Mapping[str, bytes], out: Path) -> List[str]:
+    destination = out.absolute()
     destination.parent.mkdir(parents=True, exist_ok=True)
     with make_folder(destination) as folder:
         return copy_project([root], folder, most_bytes=_MOST_BYTES, changed=changed, left_out=_LEFT_OUT)
@@ -92,7 +103,7 @@ def _require_writable(path: Path, real: Path) -> None:
 # -- version control ---------------------------------------------------------------------------------------------------
 
 
-def _require_committed(root: Path, paths: Iterable[Path]) -> None:
+def _require_committed(root: Path, paths: List[Path]) -> None:
     """Raise X026 for files that Git could not give back as they are."""
     by_folder: Dict[Path, List[str]] = {}
     for path in paths:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import linecache
 import re
 from html import escape
+from itertools import zip_longest
 from typing import Iterable, Iterator, List, Sequence, Tuple
 
 from porting.diagnostics import Place
@@ -106,14 +107,23 @@ def write_fragment(page: str) -> str:
 def write_table(rows: Sequence[Sequence[str]], *, kind: str = "") -> Iterator[str]:
     """Write a table of texts; its first row is the header, save in one of the `kind` "facts".
 
-    >>> list(write_table([("step", "bytes"), ("forward", "8")]))[1]
-    '<tr><th>step</th><th>bytes</th></tr>'
+    On a narrow page each row is a paragraph, and its cells say what of.
+
+    >>> list(write_table([("step", "bytes"), ("forward", "8")]))[2]
+    '<tr><td>forward</td><td data-of="bytes">8</td></tr>'
     """
-    yield f'<table class="{kind}">' if kind else "<table>"
-    for number, row in enumerate(rows):
-        tag = "td" if number or kind == "facts" else "th"
-        yield f"<tr>{''.join(f'<{tag}>{mark_up(text)}</{tag}>' for text in row)}</tr>"
+    header = () if kind == "facts" else rows[0]
+    names = ["", *header[1:]]
+    yield f'<table class="{kind or "stacked"}">'
+    if header:
+        yield f'<tr class="head">{"".join(f"<th>{mark_up(name)}</th>" for name in header)}</tr>'
+    for row in rows[1:] if header else rows:
+        yield f"<tr>{''.join(_write_cell(text, of) for text, of in zip_longest(row, names, fillvalue=''))}</tr>"
     yield "</table>"
+
+
+def _write_cell(text: str, of: str) -> str:
+    return f'<td data-of="{escape(of)}">{mark_up(text)}</td>' if of else f"<td>{mark_up(text)}</td>"
 
 
 def write_source(place: Place) -> Iterator[str]:

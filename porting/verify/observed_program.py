@@ -261,13 +261,15 @@ class ProgramObserver:
         if options.output_mode in _LAST:
             record.losses[step] = losses
         factor = (1.0 if is_sum else 1.0 / size) / float(getattr(executor._optimizer, "loss_scaling", 1.0))
-        gradients = {
-            name: factor * executor.getAnchoredTensor(_GRADIENT + name).reshape(-1, size, *one.shape)[-1].sum(0)
+        anchored = {
+            name: executor.getAnchoredTensor(_GRADIENT + name).reshape(-1, *one.shape)
             for whole, one in named
             # without what stands before the first dot, which is a wrapper's
             for name in (whole, whole.partition(".")[2])
             if _GRADIENT + name in options.anchored_tensors
         }
+        # where they are clipped there is one for all micro-batches, which is not theirs
+        gradients = {name: factor * one[-size:].sum(0) for name, one in anchored.items() if len(one) >= size}
         if gradients:
             record.keep("gradient", step, gradients)
         record.keep_state(step, model, {})

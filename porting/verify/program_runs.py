@@ -57,8 +57,8 @@ class ProgramRuns:
     ported_project: Optional[ProjectRun] = None
     plain_project: Optional[ProjectRun] = None
 
-    def run_port(self, num_steps: int) -> Observation:
-        """Run the ported program; raises as `run_plain` does."""
+    def run_port(self, num_steps: int, *, is_exact: bool = False) -> Observation:
+        """Run the ported program, with digests of all bits where it is exact; raises as `run_plain` does."""
         self.tell(f"the port: {self.pair.ported}")
         is_sim = is_simulated(self.device)
         task = Task(
@@ -68,6 +68,7 @@ class ProgramRuns:
             self.seed,
             is_port=True,
             project=self.ported_project,
+            is_exact=is_exact,
             anchors_gradients=is_sim and self.ported_project is not None,
         )
         environment = make_environment()
@@ -99,7 +100,8 @@ def _run_tasks(tasks: Sequence[Task], environment: Mapping[str, str]) -> List[Ob
     """Run one script as `observe_tasks` does, which has to train."""
     found = observe_tasks(tasks, environment)
     for observed in found:
-        if not observed.trainings:
+        # an error in the first step leaves a training without any
+        if not observed.num_steps:
             _refuse_run(tasks[0].script, observed)
     return found
 

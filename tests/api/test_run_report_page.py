@@ -18,7 +18,7 @@ def test_the_page_tells_what_ran_and_how_often():
 
     assert "<td>CPU simulator of an IPU  (no IPU took part)</td>" in page
     assert "<td>training</td>" in page
-    assert "<td>3</td>" in page
+    assert '<td data-of="calls">3</td>' in page
     assert "Where the time went" in page
 
 

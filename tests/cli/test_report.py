@@ -47,8 +47,11 @@ def test_what_a_verb_says_of_a_program_that_fails_is_on_the_page(target, tmp_pat
 
 
 @pytest.mark.slow
-def test_all_verbs_are_on_one_page(target, tmp_path):
+def test_all_verbs_are_on_one_page(target, tmp_path, capsys):
     assert main(["report", f"{target}:make", "--html", "report.html"]) == 0
+
+    said = [line[10:] for line in capsys.readouterr().out.splitlines()[:-1]]
+    assert [line.split()[0] for line in said[1:]] == ["PASS:", "fits:", "speed-up"]
     assert (tmp_path / "report.html").read_text(encoding="utf-8").count("<iframe") == 4
 
 

@@ -49,6 +49,37 @@ def test_a_port_needs_no_wrapper(tmp_path):
     assert 'model = model if "PORT_DEVICE" in os.environ else nn.DataParallel(model)' in text
 
 
+_DISTRIBUTED = """\
+import os
+from torch.distributed import init_process_group
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+rank = int(os.environ["LOCAL_RANK"])
+init_process_group("nccl")
+"""
+
+
+def test_a_port_of_several_processes_is_one_process_without_a_wrapper(tmp_path):
+    own = "model = DDP(model.to(rank), device_ids=[rank])\noptimizer ="
+    loop = LOOP.replace("optimizer =", own, 1) + "torch.save(model.module.state_dict(), 'net.pt')\n"
+    text, made = convert_text(tmp_path, _DISTRIBUTED + loop)
+
+    words = (
+        'os.environ.setdefault("WORLD_SIZE", "1")',
+        'init_process_group("nccl" if torch.cuda.is_available() else "gloo")',
+        'model = model.to(rank if torch.cuda.is_available() else "cpu") if "PORT_DEVICE" in os.environ else DDP(',
+        '(model if "PORT_DEVICE" in os.environ else model.module).state_dict()',
+    )
+    assert [word for word in words if word not in text] == []
+    assert not made.left
+    assert "one process" in made.notes[0]
+
+
+def test_what_is_told_of_processes_is_told_before_the_program_asks(tmp_path):
+    text, _made = convert_text(tmp_path, _DISTRIBUTED + LOOP)
+    assert text.index('setdefault("LOCAL_RANK"') < text.index('os.environ["LOCAL_RANK"]')
+
+
 def test_an_override_of_cuda_stays_as_it_is(tmp_path):
     override = "class Net(nn.Module):\n    def cuda(self):\n        return nn.Module.cuda(self)\n"
     text, _made = convert_text(tmp_path, LOOP.replace("model = nn", f"{override}\nmodel = nn"))

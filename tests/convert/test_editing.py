@@ -93,13 +93,27 @@ def test_a_guard_without_another_branch_negates_its_test(edits_of, test, negated
 
 
 def test_imports_come_where_imports_are_and_once(edits_of):
-    edits = edits_of('"""A text."""\nfrom __future__ import annotations\nimport sys\nimport os\n\nx = 1\n')
+    edits = edits_of('"""A text."""\nfrom __future__ import annotations\nimport sys\nimport os\n\nx = os.sep\n')
     for code in ("import os", "import json", "import json", "try:\n    import a\nexcept ImportError:\n    a = None"):
         edits.add_import(code)
     assert edits.apply().decode() == (
         '"""A text."""\nfrom __future__ import annotations\nimport json\nimport sys\nimport os\n\n'
-        "try:\n    import a\nexcept ImportError:\n    a = None\n\nx = 1\n"
+        "try:\n    import a\nexcept ImportError:\n    a = None\n\nx = os.sep\n"
     )
+
+
+def test_an_argument_comes_before_those_by_keyword(edits_of):
+    edits = edits_of("x = f(\n    a,\n    b=1,  # one\n)\ny = g()\n")
+    for name in ("x", "y"):
+        call = next(one for one in edits.file.tree.body if one.targets[0].id == name).value
+        edits.add_argument(call, "c", "2", "port", "a reason")
+    assert edits.apply() == b"x = f(\n    a,\n    c=2,\n    b=1,  # one\n)\ny = g(c=2)\n"
+
+
+def test_a_statement_is_taken_out_and_its_comments_stay(edits_of):
+    edits = edits_of("for x in y:\n    # a reason\n    f(x)\n    # and another\n    g(x)\n")
+    edits.remove(find_statement(edits, "f(x)"), "step", "a reason")
+    assert edits.apply() == b"for x in y:\n    # a reason\n    # and another\n    g(x)\n"
 
 
 @pytest.mark.parametrize(

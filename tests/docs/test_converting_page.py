@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from tests.docs.page_blocks import blocks_of
 pytest.importorskip("libcst")
 
 PAGE = Path(__file__).parents[2] / "docs" / "converting.md"
+ASSISTANT = PAGE.with_name("porting-with-an-assistant.md")
 SESSIONS = [
     [step.split("\n") for step in re.split(r"^\$ porting ", block.source, flags=re.MULTILINE)[1:]]
     for block in blocks_of(PAGE)
@@ -25,11 +27,13 @@ SESSIONS = [
 @pytest.fixture
 def project(tmp_path, monkeypatch):
     """Work in a folder with the programs of the page."""
+    folder = tmp_path / "project"
+    folder.mkdir()
     for block in blocks_of(PAGE):
         if block.language == "py":
-            (tmp_path / block.file_name).write_text(block.source)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+            (folder / block.file_name).write_text(block.source)
+    monkeypatch.chdir(folder)
+    return folder
 
 
 def list_lacking(command, shown, capsys):
@@ -67,3 +71,15 @@ def test_the_table_has_the_fields_of_the_data(project, capsys):
         described = next(meaning for fields, meaning in reversed(rows) if field in fields)
         one = plan["edits"][0] if kind is dict else plan["proof"]["columns"][0]
         assert [name for name in one if f"`{name}`" not in described] == []
+
+
+@pytest.mark.slow
+def test_the_steps_for_an_assistant_end_as_their_page_says(project, capsys):
+    (project / "guarded.py").unlink()
+    shutil.copytree(project, project.parent / "old")
+    rows = re.findall(r"^\| \d\. .+? \| `porting (.+?)` \|", ASSISTANT.read_text("utf-8"), re.MULTILINE)
+
+    statuses = [main(shlex.split(words)) for words in rows]
+
+    # a plain program has findings
+    assert statuses == [1, 0, 0, 0, 0], capsys.readouterr().err

@@ -11,6 +11,7 @@ from typing import Iterator, List, Set, Tuple
 import pytest
 
 import porting
+from tests.docs import llms_index
 from tests.docs.codes_page import PAGE, make_page
 
 ROOT = Path(__file__).parents[2]
@@ -59,6 +60,10 @@ def test_the_walk_keeps_to_its_ten_files():
 
 def test_the_page_of_codes_lists_the_table_of_codes():
     assert PAGE.read_text("utf-8") == make_page(), "write it again: python -m tests.docs.codes_page"
+
+
+def test_the_index_for_assistants_lists_every_page():
+    assert llms_index.INDEX.read_text("utf-8") == llms_index.make_index(), "write it: python -m tests.docs.llms_index"
 
 
 def test_the_glossary_is_in_alphabetical_order():

@@ -34,5 +34,5 @@ def test_a_part_of_another_page_takes_the_colours_of_a_notebook():
 def test_a_table_shows_text_as_text():
     header, row = list(write_table([("a", "b"), ("<i>", "`code`")]))[1:-1]
 
-    assert header == "<tr><th>a</th><th>b</th></tr>"
-    assert row == "<tr><td>&lt;i&gt;</td><td><code>code</code></td></tr>"
+    assert header == '<tr class="head"><th>a</th><th>b</th></tr>'
+    assert row == '<tr><td>&lt;i&gt;</td><td data-of="b"><code>code</code></td></tr>'

@@ -1,4 +1,4 @@
-"""A network learns patterns: a command line, a schedule, a validation each epoch, and a checkpoint."""
+"""A network learns to tell patterns apart, with a schedule, a validation each epoch, and a checkpoint."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def main() -> Losses:
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--lr", type=float, default=0.1)
     parser.add_argument("--save", default="", help="where the best weights are saved")
-    parser.add_argument("--device", choices=("ipu", "sim", "cpu", "cuda"), help="ipu or sim (the simulator of an IPU) train a port; cpu or cuda train as before")
+    parser.add_argument("--device", choices=("ipu", "sim", "cpu", "cuda"), help="ipu, or sim, the simulator of an IPU: train a port")
     args = parser.parse_args()
     if args.device in ("ipu", "sim"):
         os.environ["PORT_DEVICE"] = args.device

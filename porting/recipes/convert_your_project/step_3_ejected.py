@@ -1,4 +1,4 @@
-"""A network learns patterns: a command line, a schedule, a validation each epoch, and a checkpoint."""
+"""A network learns to tell patterns apart, with a schedule, a validation each epoch, and a checkpoint."""
 
 from __future__ import annotations
 
