@@ -13,7 +13,7 @@ from porting.convert.bindings import Undecided
 from porting.convert.device_option import DeviceOption
 from porting.convert.editing import FileEdits
 from porting.convert.program import Program
-from porting.convert.trees import ProgramFile
+from porting.convert.trees import ProgramFile, find_keyword
 
 __all__ = ["free_of_cuda"]
 
@@ -70,7 +70,7 @@ def _change_call(file: ProgramFile, call: ast.Call, option: DeviceOption, edits:
         return
     elif last == "cuda" and isinstance(call.func, ast.Attribute) and not _NO_MOVE.match(name):
         _require_torch(edits)
-        where = call.args[0] if call.args else next((one.value for one in call.keywords if one.arg == "device"), None)
+        where = call.args[0] if call.args else find_keyword(call, "device")
         gpu = '"cuda"' if where is None else f"{file.text_of(where)}"
         code = f'PART.to({gpu} if {_HAS_GPU} else "cpu")'
         edits.replace(call, code, "cuda", _WHY_HOST, part=call.func.value)

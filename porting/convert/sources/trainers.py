@@ -12,7 +12,7 @@ from porting.convert.bindings import Undecided
 from porting.convert.device_option import DeviceOption
 from porting.convert.editing import FileEdits
 from porting.convert.program import Program
-from porting.convert.trees import ProgramFile, list_targets
+from porting.convert.trees import ProgramFile, find_keyword, list_targets
 
 __all__ = ["port_trainers"]
 
@@ -178,7 +178,7 @@ class _Planner:
 
     def _route(self, file: ProgramFile, call: ast.Call, model: Optional[ast.expr]) -> None:
         """Let the calls of a model run on the device, from before what makes its trainer."""
-        model = next((one.value for one in call.keywords if one.arg == "model"), model)
+        model = find_keyword(call, "model") or model
         if not isinstance(model, (ast.Name, ast.Attribute)):
             self._leave(file, call, "the trainer's model has no name here", "give it one, and convert again")
             return
@@ -208,7 +208,7 @@ class _Planner:
         """Give a Trainer of Lightning the strategy of the port."""
         strategy = f"make_strategy(device={self._option.device})"
         unpacked = [one.value for one in call.keywords if one.arg is None]
-        given = next((one.value for one in call.keywords if one.arg == "strategy"), None)
+        given = find_keyword(call, "strategy")
         if call.args:
             self._leave(file, call, "the Trainer is given settings by their place", "name them, and convert again")
             return
