@@ -21,9 +21,11 @@ from porting.convert.trees import (
     list_targets,
 )
 
-__all__ = ["Binding", "Undecided", "list_bindings"]
+__all__ = ["Binding", "Undecided", "is_looked_at", "list_bindings"]
 
 _DEEPEST = 8
+_COPIES = ("copy.copy", "copy.deepcopy", "pickle.dump", "pickle.dumps", "torch.save")
+_WHOLE = ("builtins.isinstance", "builtins.type", *_COPIES)
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,9 +101,9 @@ class _Tracer:
             if any(isinstance(one, ast.Global) and name in one.names for one in ast.walk(scope)):
                 scope = file.tree
             assigned = list(file.iter_assignments(name, scope))
-            aliases = [one for one in assigned if isinstance(one, ast.Assign) and _is_alias(one.value, name)]
+            aliases = [one for one in assigned if isinstance(one, ast.Assign) and _is_alias(_unwrap(one.value), name)]
             if aliases:
-                yield from self.trace(file, aliases[-1].value, aliases[-1], depth - 1)
+                yield from self.trace(file, _unwrap(aliases[-1].value), aliases[-1], depth - 1)
             elif assigned and scope is own:
                 yield _bind_in_scope(file, name, assigned, use)
             elif assigned:
@@ -193,6 +195,12 @@ def _is_alias(value: ast.expr, name: str) -> bool:
     return isinstance(value, (ast.Name, ast.Attribute)) and ast.unparse(value) != name
 
 
+def _unwrap(value: ast.expr) -> ast.expr:
+    """Return what `functools.partial` is given, and any other expression as it is."""
+    is_partial = isinstance(value, ast.Call) and ast.unparse(value.func) in ("partial", "functools.partial")
+    return value.args[0] if isinstance(value, ast.Call) and is_partial and value.args else value
+
+
 def _bind_in_scope(file: ProgramFile, name: str, assigned: Sequence[ast.stmt], use: ast.AST) -> Traced:
     statement = file.get_statement(use)
     if any(isinstance(one, (ast.For, ast.AsyncFor)) and name in list_targets(one) for one in assigned):
@@ -209,3 +217,16 @@ def _list_places(classes: Sequence[Tuple[ProgramFile, ast.ClassDef]], text: str)
     """List the statements of methods that assign an attribute."""
     methods = [(file, one) for file, owner in classes for one in owner.body if isinstance(one, FUNCTIONS)]
     return [(file, statement) for file, one in methods for statement in file.iter_assignments(text, one)]
+
+
+def is_looked_at(program: Program, binding: Binding) -> bool:
+    """Tell whether the program copies or saves a model as a whole behind its binding, or asks for its type."""
+    anchor, name = binding.before or binding.after, binding.name.rpartition(".")[2]
+    looks = [call for call in program.facts.calls if call.name in _WHOLE and call.node.args]
+    looks = [call for call in looks if ast.unparse(call.node.args[0]) in (name, binding.name)]
+    if anchor is not None:
+        scope = binding.file.find_function(anchor)
+        own = [call for call in looks if binding.file is program.find_file(call.where.file)]
+        own = [call for call in own if binding.file.find_function(call.node) is scope]
+        looks = [call for call in looks if call not in own or call.node.lineno > anchor.lineno]
+    return any("Parallel" not in ast.unparse(call.node) for call in looks)

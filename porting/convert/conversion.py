@@ -16,6 +16,7 @@ from porting.convert.bindings import Undecided
 from porting.convert.cuda import free_of_cuda
 from porting.convert.device_option import DeviceOption, add_device_option
 from porting.convert.editing import Edit, EditError, FileEdits, make_diff
+from porting.convert.forward_devices import follow_tensors
 from porting.convert.idiomatic import choose_option, port_steps
 from porting.convert.minimal import port_models
 from porting.convert.program import Program, read_program
@@ -23,6 +24,7 @@ from porting.convert.sites import Site
 from porting.convert.sources.chainer import is_of_chainer, list_chainer_lines
 from porting.convert.sources.poptorch import is_of_poptorch, port_executors
 from porting.convert.sources.trainers import port_trainers
+from porting.diagnostics import join_names
 
 __all__ = ["INTEGRATION", "PLAIN", "POPTORCH", "STYLES", "Conversion", "plan_conversion"]
 
@@ -119,6 +121,11 @@ def plan_conversion(
         return made
     option = (choose_option if style == "idiomatic" else add_device_option)(program, edits)
     made = Conversion(root, script, arguments, style, option)
+    outside = [path for path in edits if os.path.relpath(path, program.root).startswith(os.pardir)]
+    if outside:
+        names = join_names([os.path.basename(path) for path in outside], most=3)
+        made.notes.append(f"it imports {names} from beside the folder: what --out writes has to find them, too")
+    follow_tensors(program, edits)
     of_library = port_trainers(program, option, edits)
     made.style = style if of_library is None else INTEGRATION
     made.notes += [_ONE_PROCESS] if option.sets_process else []
@@ -143,6 +150,10 @@ def _finish_file(made: Conversion, path: str, file: FileEdits) -> None:
         return
     if after != file.text:
         name = os.path.relpath(os.path.realpath(path), os.path.realpath(made.root))
+        if name.startswith(os.pardir + os.sep):
+            reason = "the file lies outside of the folder that is converted"
+            made.left.append(Undecided(path, file.edits[0].line, reason, "convert a folder that has all files"))
+            return
         made.edits += file.edits
         made.changed[name], made.before[name] = after, file.text
         made.diffs.append(make_diff(file.text, after, name))

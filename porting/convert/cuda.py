@@ -10,8 +10,9 @@ import re
 from typing import Dict, Iterator, List
 
 from porting.convert.bindings import Undecided
-from porting.convert.device_option import DeviceOption
+from porting.convert.device_option import WHY_ENVIRONMENT, DeviceOption
 from porting.convert.editing import FileEdits
+from porting.convert.forward_devices import name_device
 from porting.convert.program import Program
 from porting.convert.trees import ProgramFile, find_keyword
 
@@ -22,7 +23,7 @@ _DEVICE = re.compile(r"cuda(:\d+)?$")
 _RANK = re.compile(r"(^|\.|_)(local_rank|rank|gpu|gpu_id|device_id)$")
 """What programs call the number of a process's GPU."""
 _COUNT = "torch.cuda.device_count"
-_WRAPPERS = ("DataParallel", "DistributedDataParallel", "DDP", "compile")
+_WRAPPERS = ("DataParallel", "DistributedDataParallel", "DDP", "compile", "script")
 _NO_MOVE = re.compile(r"torch\.cuda\.|(torch\.)?nn\.Module\.")  # the method itself, as an override calls it
 _STATEMENTS = ("set_device", "synchronize", "reset_peak_memory_stats", "reset_max_memory_allocated", "ipc_collect")
 _TENSORS = re.compile(r"torch\.cuda\.(\w+Tensor)$")
@@ -47,11 +48,12 @@ def free_of_cuda(program: Program, option: DeviceOption, edits: Dict[str, FileEd
             continue
         for node in ast.walk(file.tree):
             if isinstance(node, ast.Call):
-                _change_call(file, node, option, file_edits)
+                _change_call(program, file, node, option, file_edits)
             elif isinstance(node, ast.Constant) and _is_device(file, node):
                 if not _is_guarded(file, node):
                     _require_torch(file_edits)
-                    file_edits.replace(node, f'WHOLE if {_HAS_GPU} else "cpu"', "cuda", _WHY_HOST)
+                    where = name_device(program, file, node) or f'WHOLE if {_HAS_GPU} else "cpu"'
+                    file_edits.replace(node, where, "cuda", _WHY_HOST)
             elif isinstance(node, ast.Attribute) and not _is_guarded(file, node):
                 if is_wrapped and node.attr == "module" and isinstance(node.ctx, ast.Load):
                     _unwrap(node, option, file_edits)
@@ -59,12 +61,12 @@ def free_of_cuda(program: Program, option: DeviceOption, edits: Dict[str, FileEd
     return left
 
 
-def _change_call(file: ProgramFile, call: ast.Call, option: DeviceOption, edits: FileEdits) -> None:
+def _change_call(program: Program, file: ProgramFile, call: ast.Call, option: DeviceOption, edits: FileEdits) -> None:
     name = ast.unparse(call.func)
     last = name.rpartition(".")[2]
     statement = file.get_statement(call)
     if _is_of_processes(file, call, name):
-        edits.add_import("import os", why="the choice of the device is kept in the environment")
+        edits.add_import("import os", why=WHY_ENVIRONMENT)
         _change_processes(file, call, option, edits)
     elif _is_guarded(file, call):
         return
@@ -72,8 +74,8 @@ def _change_call(file: ProgramFile, call: ast.Call, option: DeviceOption, edits:
         _require_torch(edits)
         where = call.args[0] if call.args else find_keyword(call, "device")
         gpu = '"cuda"' if where is None else f"{file.text_of(where)}"
-        code = f'PART.to({gpu} if {_HAS_GPU} else "cpu")'
-        edits.replace(call, code, "cuda", _WHY_HOST, part=call.func.value)
+        home = name_device(program, file, call) or f'{gpu} if {_HAS_GPU} else "cpu"'
+        edits.replace(call, f"PART.to({home})", "cuda", _WHY_HOST, part=call.func.value)
     elif last == "to" and call.args and _RANK.search(ast.unparse(call.args[0])):
         _require_torch(edits)
         edits.replace(call.args[0], f'WHOLE if {_HAS_GPU} else "cpu"', "cuda", _WHY_HOST)
@@ -108,12 +110,12 @@ def _is_wrapper(file: ProgramFile, call: ast.Call, name: str) -> bool:
     """Tell whether a call wraps a model; `re.compile` and the like do not."""
     if not call.args or isinstance(call.args[0], ast.Starred):
         return False
-    return name != "compile" and not name.endswith(".compile") or name == "torch.compile"
+    return name.rpartition(".")[2] not in ("compile", "script") or name in ("torch.compile", "torch.jit.script")
 
 
 def _unwrap(node: ast.Attribute, option: DeviceOption, edits: FileEdits) -> None:
     """Let `model.module` be the model itself, where a port has no wrapper around it."""
-    edits.add_import("import os", why="the choice of the device is kept in the environment")
+    edits.add_import("import os", why=WHY_ENVIRONMENT)
     edits.replace(node, f"(PART if {option.test} else WHOLE)", "wrapper", "a port needs none", part=node.value)
 
 

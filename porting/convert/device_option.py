@@ -88,6 +88,10 @@ def add_device_option(program: Program, edits: Dict[str, FileEdits]) -> DeviceOp
     return DeviceOption(flag, sets_process=is_distributed)
 
 
+def _is_distributed(program: Program) -> bool:
+    return any(call.name.endswith(".init_process_group") for call in program.facts.calls)
+
+
 def _extend_choices(program: Program, option: Call, edits: Dict[str, FileEdits]) -> None:
     """Plan the edit that lets the program's own option take the devices of a port."""
     owner, choices = program.find_file(option.where.file), find_keyword(option.node, "choices")
@@ -97,10 +101,6 @@ def _extend_choices(program: Program, option: Call, edits: Dict[str, FileEdits])
         text = f"[{inner}]" if isinstance(choices, ast.List) else f"({inner})"
         why = "the option for the device knows the IPU and its simulator"
         edits[owner.path].replace(choices, text, "option", why)
-
-
-def _is_distributed(program: Program) -> bool:
-    return any(call.name.endswith(".init_process_group") for call in program.facts.calls)
 
 
 def _make_choice(value: str, *, sets_host: bool, sets_process: bool) -> str:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import ast
 from typing import Dict, List, Sequence, Set
 
-from porting.convert.bindings import Undecided
+from porting.convert.bindings import Binding, Undecided, is_looked_at
+from porting.convert.changing_values import find_changes
 from porting.convert.device_enum import find_enum
 from porting.convert.device_option import WHY_ENVIRONMENT, DeviceOption, add_device_option
 from porting.convert.editing import FileEdits
@@ -30,6 +31,7 @@ __all__ = ["choose_option", "port_steps"]
 
 _WHY_STEP = "a port's call makes the whole step"
 _WIDTH = 96
+_LOOKED_AT = "the model is copied or saved as a whole, or its type is asked for, behind the place of the port"
 _REFUSAL = 'raise ValueError("a port makes a step in each call: accumulate by its options")'
 
 
@@ -54,6 +56,11 @@ def port_steps(program: Program, option: DeviceOption, edits: Dict[str, FileEdit
     try:
         step = find_step(program)
         place = find_place(program, step)
+        if is_looked_at(program, Binding(place.file, place.model, before=place.anchor)):
+            raise StepError(step.file, step.call, _LOOKED_AT, "save its `state_dict()`, and copy the plain model")
+        changes = find_changes(program, [*step.loss_units, step.file.get_statement(step.backward)])
+        if changes:
+            return changes
         loss = make_loss(step, place)
         again = _list_again(step)
         imports = {file.path: {"PortedModel"} for file in port_evaluations(program, step, edits)}
@@ -175,10 +182,11 @@ class _Writer:
         return {"device": self._option.device} if self._option.device else {}
 
     def _may_change_shapes(self) -> bool:
-        """Tell whether batches may be of several sizes: a loader yields a smaller one at the end of an epoch."""
+        """Tell whether batches may be of several sizes: a loader's last one, and those of an evaluation."""
         loaders = self._program.list_sites(Role.LOADER)
+        evaluates = not loaders and bool(self._program.list_sites(Role.EVALUATION))
         drops = [find_keyword(found.call, "drop_last") for found in loaders]
-        return any(getattr(one, "value", None) is not True for one in drops)
+        return evaluates or any(getattr(one, "value", None) is not True for one in drops)
 
 
 def _write_assignment(model: str, given: Sequence[str]) -> List[str]:

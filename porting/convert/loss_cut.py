@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 from typing import List, Optional, Sequence, Set
 
+from porting.convert.changing_values import is_number
 from porting.convert.names import collect_reads, collect_writes, get_root, iter_chains, iter_units
 from porting.convert.program import Program
 from porting.convert.training_step import StepError, TrainingStep
@@ -37,6 +38,9 @@ def cut_loss(program: Program, step: TrainingStep, call: ast.Call) -> None:
     """Find the loss of a step whose model or helper is called by `call`; raises StepError if it is no function."""
     _name_outputs(step, call)
     units = _list_between(step)
+    for one in (node for unit in units for node in ast.walk(unit)):
+        if isinstance(one, (ast.Continue, ast.Break, ast.Return)):
+            raise StepError(step.file, one, "the step is left out by what is known after the model's call")
     of_output = _collect_of_output(step, units)
     needed = collect_reads(step.loss)
     chosen: List[ast.stmt] = []
@@ -176,7 +180,7 @@ def _is_number(statement: ast.stmt, name: str) -> bool:
         return text.startswith("range(") or is_counted and list_targets(statement)[0] == name
     value = getattr(statement, "value", None)
     if isinstance(value, ast.Call):
-        return ast.unparse(value.func) in ("len", "float", "int") or ast.unparse(value.func).endswith(".item")
+        return is_number(value) or ast.unparse(value.func).endswith(".item")
     is_sum = isinstance(value, (ast.Constant, ast.BinOp))
     return is_sum and not any(isinstance(one, ast.Call) for one in ast.walk(statement))
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 import ast
 from typing import Dict, Iterable, List, Optional, Set, Tuple
 
-from porting.convert.bindings import Binding, Undecided, list_bindings
+from porting.convert.bindings import Binding, Undecided, is_looked_at, list_bindings
+from porting.convert.changing_values import find_changes
 from porting.convert.device_option import WHY_ENVIRONMENT, DeviceOption
 from porting.convert.editing import FileEdits
+from porting.convert.names import collect_reads
 from porting.convert.program import Found, Program
 from porting.convert.sites import Role
 from porting.convert.trees import ProgramFile, list_targets
@@ -31,6 +33,9 @@ _WHY_MODEL = "forward and backward pass run on the device; loss and optimizer st
 _WHY_CALLS = "calls of the model, and of its parts, run on the device; loss and optimizer stay in the loop"
 
 
+_ON_HOST = "call the plain model for it, `port.model`, or under `porting.integrations.calls_on_host()`"
+
+
 def import_guarded(file: FileEdits, names: Iterable[str], module: str = "porting") -> None:
     """Plan the import of names of this package, without which the program is as before."""
     ordered = sorted(names)
@@ -48,24 +53,29 @@ def port_models(program: Program, option: DeviceOption, edits: Dict[str, FileEdi
     A model that has no name of its own in the loop, or whose parts are called one by one, stays the object that it is,
     and its calls go to the device from where it is made.
     """
-    left: List[Undecided] = []
+    left = find_changes(program)
     bindings, unnamed = _choose_bindings(program)
+    made: Set[Tuple[str, str, int]] = set()
+    for found, undecided in unnamed:
+        places = [_bind_making(file, call) for file, call in program.iter_makings(found.call)]
+        named = [one for one in places if one is not None]
+        left += [] if named and len(named) == len(places) else [undecided]
+        for binding in named:
+            if binding.key not in made:
+                made.add(binding.key)
+                _insert_calls(edits, binding, option, _name_each(binding))
+    kept = [binding for binding in bindings if is_looked_at(program, binding)]
     for binding in bindings:
+        if binding.key in made:
+            continue  # its calls go to the device already
+        if binding in kept:
+            _insert_calls(edits, binding, option, binding.name)
+            continue
         settings = f'loop="host", options=PortOptions(max_executables={MOST_SHAPES}), device={option.device}'
         code = f"if {option.test}:\n    {binding.name} = to_ipu({binding.name}, {settings})"
         _insert(edits[binding.file.path], binding, code, _WHY_MODEL)
         import_guarded(edits[binding.file.path], ["PortOptions", "to_ipu"])
-    made: Set[ast.stmt] = set()
-    for found, undecided in unnamed:
-        places = [_bind_making(file, statement) for file, statement in program.iter_makings(found.call)]
-        named = [one for one in places if one is not None]
-        left += [] if named and len(named) == len(places) else [undecided]
-        for binding in named:
-            if binding.anchor not in made:
-                made.add(binding.anchor)
-                code = f"if {option.test}:\n    DeviceCalls({binding.name}, device={option.device}).install()"
-                _insert(edits[binding.file.path], binding, code, _WHY_CALLS)
-                import_guarded(edits[binding.file.path], ["DeviceCalls"], "porting.integrations")
+    left += _put_penalties_on_host(program, option, edits, is_ported=bool(bindings) and not made and not kept)
     if not bindings and not made and not left:
         reason = "no call of a model with gradients was found"
         left.append(Undecided(program.main.path, 1, reason, "name the script that trains"))
@@ -78,9 +88,57 @@ def _insert(file: FileEdits, binding: Binding, code: str, why: str) -> None:
     file.add_import("import os", why=WHY_ENVIRONMENT)
 
 
-def _bind_making(file: ProgramFile, statement: ast.stmt) -> Optional[Binding]:
-    """Bind what a statement makes, where it gives it one name."""
+def _insert_calls(edits: Dict[str, FileEdits], binding: Binding, option: DeviceOption, model: str) -> None:
+    """Send the calls of a model, or of each of a collection, to the device."""
+    loop = "" if model == binding.name else f"    for each_model in {model}:\n    "
+    call = f"    DeviceCalls({'each_model' if loop else model}, device={option.device}).install()"
+    _insert(edits[binding.file.path], binding, f"if {option.test}:\n{loop}{call}", _WHY_CALLS)
+    import_guarded(edits[binding.file.path], ["DeviceCalls"], "porting.integrations")
+
+
+def _name_each(binding: Binding) -> str:
+    """Name what a statement has made: a model, or the models of a list or dictionary."""
+    value = getattr(binding.after, "value", None)
+    if binding.after is None or list_targets(binding.after) != [binding.name]:
+        return binding.name
+    if isinstance(value, (ast.Dict, ast.DictComp)):
+        return f"{binding.name}.values()"
+    return f"list({binding.name})" if isinstance(value, (ast.List, ast.ListComp, ast.Tuple)) else binding.name
+
+
+def _put_penalties_on_host(
+    program: Program, option: DeviceOption, edits: Dict[str, FileEdits], *, is_ported: bool
+) -> List[Undecided]:
+    """Let the plain model compute what gradients of gradients are asked of, as no device does; return what is left."""
+    left: List[Undecided] = []
+    for call in program.facts.calls:
+        words = {one.arg: one.value for one in call.node.keywords}
+        file = program.find_file(call.where.file)
+        is_higher = "create_graph" in words and ast.unparse(words["create_graph"]) != "False"
+        if call.name != "torch.autograd.grad" or file is None or not is_higher:
+            continue
+        outputs = words.get("outputs", call.node.args[0] if call.node.args else call.node)
+        scope = file.find_function(call.node) or file.tree
+        made = [one for name in collect_reads(outputs) for one in file.iter_assignments(name, scope)]
+        inside = {id(node) for one in (outputs, *made) for node in ast.walk(one)}
+        models = [found for found in program.list_sites(Role.FORWARD) if id(found.call) in inside]
+        for found in models if is_ported else ():
+            why = "gradients of gradients are computed by the plain model, which has the same weights"
+            edits[file.path].replace(found.call.func, f"(WHOLE.model if {option.test} else WHOLE)", "port", why)
+            edits[file.path].add_import("import os", why=WHY_ENVIRONMENT)
+        if not models or not is_ported:
+            reason = "a gradient of a gradient is asked for, which no device computes"
+            left.append(Undecided(file.path, call.node.lineno, reason, _ON_HOST))
+    return left
+
+
+def _bind_making(file: ProgramFile, call: ast.Call) -> Optional[Binding]:
+    """Bind what a call makes, where its statement gives it one name: `a, b = Net(), Net()` gives each its own."""
+    statement = file.get_statement(call)
     targets = list_targets(statement) if isinstance(statement, (ast.Assign, ast.AnnAssign)) else []
+    parts = getattr(getattr(statement, "value", None), "elts", [])
+    if len(targets) == len(parts) > 1:
+        targets = [name for name, part in zip(targets, parts) if part is call]
     return Binding(file, targets[0], after=statement) if len(targets) == 1 else None
 
 

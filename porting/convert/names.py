@@ -21,6 +21,10 @@ __all__ = [
     "substitute",
 ]
 
+_MOVES = re.compile(
+    r"\.cuda\([^()]*\)|\.to\((device=)?((self|args|opt|config|cfg)\.)*(\w*device|['\"]cuda(:\d+)?['\"])"
+    r"(, non_blocking=\w+)?\)"
+)
 _OF_TENSORS = ("T", "data", "device", "dtype", "is_cuda", "mT", "ndim", "shape")
 
 
@@ -72,6 +76,15 @@ def collect_writes(node: ast.AST) -> Set[str]:
             if method in ("append", "extend", "update") or method.endswith("_") and not method.endswith("__"):
                 found.add(get_root(one.func))
     return found - own - {""}
+
+
+def drop_moves(text: str) -> str:
+    """Leave out of an expression the moves to a device that a program names: a port takes tensors of the host.
+
+    >>> drop_moves("f(x.to(self.device), y.cuda().to(z.device))")
+    'f(x, y.to(z.device))'
+    """
+    return _MOVES.sub("", text)
 
 
 def iter_units(block: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
@@ -126,12 +139,3 @@ def substitute(node: ast.AST, others: Mapping[str, str]) -> List[str]:
     """Return the lines of a statement or expression in which some expressions, as texts, have become others."""
     copied = ast.parse(ast.unparse(node))
     return ast.unparse(_Substitution(others).visit(copied)).split("\n")
-
-
-def drop_moves(text: str) -> str:
-    """Leave out the moves to a GPU: a port takes tensors of the host.
-
-    >>> drop_moves("f(x.cuda(), y.cuda(non_blocking=True))")
-    'f(x, y)'
-    """
-    return re.sub(r"\.cuda\([^()]*\)", "", text)

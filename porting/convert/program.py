@@ -46,6 +46,7 @@ class Program:
     files: Dict[str, ProgramFile] = field(default_factory=dict)
     sites: List[Found] = field(default_factory=list)
     _orders: Dict[int, int] = field(default_factory=dict)
+    _in_forward: Optional[List[Tuple[ProgramFile, Function]]] = None
 
     def list_sites(self, *roles: Role) -> List[Found]:
         """List the sites of some roles in the order of the facts."""
@@ -73,6 +74,15 @@ class Program:
         """List what the walk says of some calls."""
         return [call for call in self.facts.calls if call.node in nodes]
 
+    def list_forward_functions(self) -> List[Tuple[ProgramFile, Function]]:
+        """List the functions of the program that a model's call runs."""
+        if self._in_forward is None:
+            bodies = {call.where.body: call.where.file for call in self.facts.calls if call.where.in_forward}
+            found = [(self.find_file(path), body) for body, path in bodies.items()]
+            kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+            self._in_forward = [(file, body) for file, body in found if file is not None and isinstance(body, kinds)]
+        return self._in_forward
+
     def iter_callers(self, file: ProgramFile, function: Function) -> Iterator[Tuple[ProgramFile, ast.Call]]:
         """Iterate over the calls of one of the program's functions, as the walk has followed them."""
         name = file.name_function(function)
@@ -89,6 +99,10 @@ class Program:
 
     def _may_be_on(self, call: Call, owner: ast.ClassDef) -> bool:
         """Tell whether a method's call may be on a class: one on `self` is on its own class or a heir."""
+        kinds = {one.name.rpartition(".")[2] for one in call.receiver if one.kind is Kind.MODULE and not one.is_guess}
+        own = {id(node) for kind in kinds for _file, node in self.iter_classes(kind)}
+        if own:
+            return id(owner) in own
         function, caller = call.node.func, self.find_file(call.where.file)
         if caller is None or not (isinstance(function, ast.Attribute) and ast.unparse(function.value) == "self"):
             return True
@@ -98,8 +112,8 @@ class Program:
         families = [{id(node) for _file, node in self.iter_classes(one.name)} for one in (around, owner)]
         return id(owner) in families[0] or id(around) in families[1]
 
-    def iter_makings(self, call: ast.Call) -> Iterator[Tuple[ProgramFile, ast.stmt]]:
-        """Iterate over the statements that make the models which a call may call, or which hold what it calls."""
+    def iter_makings(self, call: ast.Call) -> Iterator[Tuple[ProgramFile, ast.Call]]:
+        """Iterate over the calls that make the models which a call may call, or which hold what it calls."""
         modules = self.facts.list_program_objects(Kind.MODULE)
         inner = [one for fact in self.list_facts(call) for one in fact.receiver]
         whole: List[ProgramObject] = []
@@ -113,7 +127,7 @@ class Program:
             if file is not None and made.place is not None:
                 node = file.find_call(made.place.line, (made.place.column or 0) - 1)
                 if node is not None:
-                    yield file, file.get_statement(node)
+                    yield file, node
 
     def get_order(self, node: ast.AST) -> int:
         """Return when the walk came to the last call in a statement; 0 for one without."""

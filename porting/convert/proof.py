@@ -163,10 +163,11 @@ class _Trial:
                 break
         if not self._plains[0].trainings:
             return
-        self._cpu, self._helps[1] = self._plains[0], self._helps[0]
         if self._program.has_host_path:
             what = "the converted program without a device"
             self._cpu, self._helps[1] = self._observe(self._cpu_runs, what, steady)
+        else:
+            self._cpu, self._helps[1] = self._plains[0], self._helps[0]
         try:
             self._ported = self._runs.run_port(self._num_asked)
             self._certified = self._certify(self._ported)
@@ -269,13 +270,19 @@ class _Trial:
             "options kept": len(old & new),
             "options added": len(new - old),
         }
-        faults = [f"`porting check` finds {one.code}: {one.message}" for one in self._findings]
+        faults = [f"`porting check` finds {one.code}: {one.message}{self._say_place(one)}" for one in self._findings]
         faults += [f"`--help` does not list `{lacking[0]}`"] if lacking else []
         lack = self._find_lack(1)
         faults += [] if lack else [self._find_difference(1)]
         passed = "it starts with the old command line, its first step is the original's, and no error was found"
         command = f"porting check {shlex.quote(self._runs.pair.ported)}"
         return _make_column("specification", faults, lack, passed, numbers, f"{command} && {self._say_start()}")
+
+    def _say_place(self, finding: Finding) -> str:
+        if finding.place is None:
+            return ""
+        root = os.path.realpath(self._program.converted)
+        return f" ({os.path.relpath(os.path.realpath(finding.place.file), root)}:{finding.place.line})"
 
     def judge_first_step(self) -> Column:
         """Judge outputs, loss and gradients of the first step: of the port, and without a device."""

@@ -15,7 +15,7 @@ from porting.convert.names import collect_reads, collect_writes, get_root, iter_
 from porting.convert.program import Found, Program
 from porting.convert.sites import Role
 from porting.convert.training_step import Helper, StepError, TrainingStep
-from porting.convert.trees import Function, ProgramFile, find_argument, list_parameters
+from porting.convert.trees import LOOPS, Function, ProgramFile, find_argument, list_parameters
 from porting.source.facts import Kind
 
 __all__ = ["find_step"]
@@ -43,9 +43,16 @@ def find_step(program: Program) -> TrainingStep:
     optimizer = read_optimizer(file, first, steps, host)
     unit = _find_branch(file, in_step)
     step = TrainingStep(file, function, first, forward.call, optimizer, unit, loss, helper=helper)
+    names = [one.name for one in program.facts.calls if one.node is forward.call]
+    if any(name[:1] == "." and name != ".forward" for name in names):
+        remedy = f"let `forward` do what `{names[0][1:]}` does, and call the model"
+        raise StepError(step.file, step.call, f"the model is trained by its method `{names[0][1:]}`", remedy)
+    if step.model == "self" or not isinstance(forward.call.func, (ast.Name, ast.Attribute)):
+        raise StepError(step.file, step.call, f"the model is called as `{step.model}`, which has no name to port")
     check_host_calls(program, step, host)
     cut_loss(program, step, in_step)
     _check_modes(program, step)
+    _check_frozen(step)
     return step
 
 
@@ -155,6 +162,14 @@ def _check_modes(program: Program, step: TrainingStep) -> None:
     if not any(file is not None and file.find_function(node) in functions for file, node in trains):
         reason = "the loop calls `eval()`, and no `train()` before the step"
         raise StepError(step.file, step.backward, reason, _CALL_TRAIN)
+
+
+def _check_frozen(step: TrainingStep) -> None:
+    """Raise StepError for a loop that begins or ends the training of some weights."""
+    for loop in (one for one in step.file.iter_above(step.backward) if isinstance(one, LOOPS)):
+        for node in (one for one in ast.walk(loop) if isinstance(one, ast.Attribute)):
+            if node.attr == "requires_grad_" or node.attr == "requires_grad" and isinstance(node.ctx, ast.Store):
+                raise StepError(step.file, node, "which weights are trained changes in the loop")
 
 
 def _iter_callers(

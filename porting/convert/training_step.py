@@ -74,7 +74,9 @@ class TrainingStep:
     @property
     def model(self) -> str:
         """The model, as it is called."""
-        return ast.unparse(self.call.func)
+        function = self.call.func
+        is_method = isinstance(function, ast.Attribute) and function.attr == "forward"
+        return ast.unparse(function.value if isinstance(function, ast.Attribute) and is_method else function)
 
     @property
     def scope(self) -> ast.AST:

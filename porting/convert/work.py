@@ -14,22 +14,22 @@ import sys
 import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Callable, List, Optional, Sequence, Tuple
+from typing import Callable, List, Optional, Tuple
 
 from porting.cli import EXIT_DONE, EXIT_FAILED
 from porting.convert.commands import DEFAULT_PORT_ARGUMENTS
 from porting.convert.conversion import PLAIN, POPTORCH, STYLES, Conversion, plan_conversion
-from porting.convert.dry_run import run_program
+from porting.convert.dry_run import DryRun, run_program
 from porting.convert.ejection import plan_ejection
 from porting.convert.port_proof import prove_ports
 from porting.convert.proof import ConvertedProgram, Proof, prove_conversion
 from porting.convert.proof import Outcome as Passed
 from porting.convert.report import describe_conversion, write_report
-from porting.convert.sites import Site
 from porting.convert.targets import Target, as_only_process, find_target
-from porting.convert.writing import link_tree, require_destination, write_project
+from porting.convert.writing import require_destination, write_project
 from porting.diagnostics import PortingError, join_names, say_number
 from porting.support.progress import show_progress
+from porting.support.project_copies import find_project, link_project
 
 __all__ = ["Outcome", "convert_project", "eject_project"]
 
@@ -106,8 +106,13 @@ def _report(
 def _convert(target: Target, arguments: argparse.Namespace, tell: Tell) -> Tuple[Conversion, Optional[Proof]]:
     """Convert in the wanted style, or in the first one that leaves nothing and is proven."""
     notes: List[str] = []
-    sites = _observe(target, tell, notes) if target.is_run and not arguments.plan and _is_plain(target) else None
+    is_observed = target.is_run and not arguments.plan and _is_plain(target)
+    seen = _observe(target, tell, notes) if is_observed else None
+    sites = None if seen is None else seen.sites
     styles = [arguments.style] if arguments.style else [*STYLES]
+    if seen is not None and not arguments.style and any(max(one, default=0) > 1 for one in seen.num_backward.values()):
+        styles.remove("idiomatic")
+        notes.append("the idiomatic style was left: gradients of several backward passes make one step")
     for style in styles:
         tell(f"planning, style {style}")
         made = plan_conversion(str(target.root), target.script, target.arguments, style=style, sites=sites)
@@ -132,13 +137,13 @@ def _is_plain(target: Target) -> bool:
     return b"import poptorch" not in (target.root / target.script).read_bytes()
 
 
-def _observe(target: Target, tell: Tell, notes: List[str]) -> Sequence[Site]:
+def _observe(target: Target, tell: Tell, notes: List[str]) -> DryRun:
     tell(f"running {target.script} for {_DRY_STEPS} steps")
     script = str(target.root / target.script)
     seen = run_program(script, target.arguments, num_steps=_DRY_STEPS, seconds=_DRY_SECONDS, folder=str(target.root))
     if seen.error:
         notes.append(f"the dry run ended after {say_number(seen.num_steps, 'step')}: {seen.error}")
-    return seen.sites
+    return seen
 
 
 def _prove(target: Target, made: Conversion, arguments: argparse.Namespace, tell: Tell) -> Proof:
@@ -148,25 +153,31 @@ def _prove(target: Target, made: Conversion, arguments: argparse.Namespace, tell
     """
     if arguments.write:
         require_destination(target.root, made.changed, before=made.before, out=arguments.out)
+    # a program may import what lies beside its folder
+    root = find_project(target.root)
+    inside = os.path.relpath(os.path.realpath(target.root), os.path.realpath(root))
     with tempfile.TemporaryDirectory() as folder:
         converted = Path(folder) / "converted"
-        link_tree(target.root, made.changed, converted)
+        changed = {os.path.normpath(os.path.join(inside, name)): text for name, text in made.changed.items()}
+        link_project(root, changed, converted)
         # after an ejection the port is the old project
-        plain, ported = (converted, target.root) if made.style == PLAIN else (target.root, converted)
+        plain, ported = (converted, root) if made.style == PLAIN else (root, converted)
         program = ConvertedProgram(
             original=plain,
             converted=ported,
-            script=made.script,
+            script=os.path.normpath(os.path.join(inside, made.script)),
             arguments=target.arguments,
             port_arguments=made.option.make_arguments("sim"),
             has_host_path=bool(made.option.make_arguments("sim")),
+            working=Path(inside),
         )
         steps, seed = arguments.steps, arguments.seed
         if made.style == POPTORCH:
             proof = prove_ports(program, num_steps=steps, seed=seed, tell=tell)
         else:
             proof = prove_conversion([program], num_steps=steps, seed=seed, tell=tell)
-    temporary = re.compile(rf"[^\s'`]*{re.escape(os.path.basename(folder))}/converted")
+    below = "" if inside == os.curdir else f"(/{re.escape(inside)})?"
+    temporary = re.compile(rf"[^\s'`]*{re.escape(os.path.basename(folder))}/converted{below}")
     place = "CONVERTED" if arguments.out is None else os.path.abspath(arguments.out)
     return Proof(
         tuple(

@@ -9,22 +9,17 @@ import os
 import subprocess
 from contextlib import suppress
 from pathlib import Path
-from typing import Dict, List, Mapping, Optional
+from typing import Dict, Iterable, List, Mapping, Optional
 
 from porting.convert.journal import change_files, make_folder
 from porting.diagnostics import PortingError
-from porting.support.project_copies import copy_project, is_within, link_project
+from porting.support.project_copies import copy_project, is_within
 
-__all__ = ["link_tree", "require_destination", "write_project"]
+__all__ = ["require_destination", "write_project"]
 
 # of files in a copy; larger ones are data, and linked
 _MOST_BYTES = 16 << 20
 _LEFT_OUT = (".git", ".hg", ".svn", "__pycache__", ".venv", "venv", "node_modules")
-
-
-def link_tree(root: Path, changed: Mapping[str, bytes], into: Path) -> None:
-    """Make the complete converted project `into` a folder: of the changed files, and of links to all others."""
-    link_project(root, changed, into)
 
 
 def write_project(
@@ -44,9 +39,9 @@ def write_project(
         if out is not None:
             return _write_copy(root, changed, out)
         paths = {name: Path(os.path.realpath(root / name)) for name in changed}
-        contents = {paths[name]: content for name, content in changed.items()}
-        if contents:
-            change_files(root, contents, {paths[name]: before[name] for name in changed if name in before})
+        known = {paths[name]: before[name] for name in changed if name in before}
+        if changed:
+            change_files(root, {paths[name]: content for name, content in changed.items()}, known)
         return []
     except OSError as error:
         where = "" if error.filename is None else f"`{os.fsdecode(error.filename)}`: "
@@ -103,7 +98,7 @@ def _require_writable(path: Path, real: Path) -> None:
 # -- version control ---------------------------------------------------------------------------------------------------
 
 
-def _require_committed(root: Path, paths: List[Path]) -> None:
+def _require_committed(root: Path, paths: Iterable[Path]) -> None:
     """Raise X026 for files that Git could not give back as they are."""
     by_folder: Dict[Path, List[str]] = {}
     for path in paths:

@@ -84,3 +84,11 @@ def test_an_override_of_cuda_stays_as_it_is(tmp_path):
     override = "class Net(nn.Module):\n    def cuda(self):\n        return nn.Module.cuda(self)\n"
     text, _made = convert_text(tmp_path, LOOP.replace("model = nn", f"{override}\nmodel = nn"))
     assert override in text
+
+
+def test_a_model_that_is_compiled_or_wrapped_is_a_port_without_that(tmp_path):
+    program = LOOP.replace("model = nn.Linear(4, 2)", "model = nn.DataParallel(torch.jit.script(nn.Linear(4, 2)))")
+    text, _made = convert_text(tmp_path, program + "torch.save(model.module.state_dict(), 'weights.pt')\n")
+
+    assert 'nn.Linear(4, 2) if "PORT_DEVICE" in os.environ else torch.jit.script(nn.Linear(4, 2))' in text
+    assert "torch.save((model if \"PORT_DEVICE\" in os.environ else model.module).state_dict(), 'weights.pt')" in text

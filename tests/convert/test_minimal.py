@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from porting.convert.conversion import plan_conversion
+from porting.convert.sites import Role, Site
 from tests.convert.conversions import LOOP, convert_files, convert_text
 
 PORT = '{0} = to_ipu({0}, loop="host", options=PortOptions(max_executables=8), device=os.environ["PORT_DEVICE"])'
@@ -175,3 +177,116 @@ def test_what_cannot_be_decided_is_left_with_its_line(tmp_path, program, reason)
     _text, made = convert_text(tmp_path, program)
     assert [reason in one.reason for one in made.left] in ([True], [])
     assert made.left or "DeviceCalls(model, device=" in _text
+
+
+CALLS = 'DeviceCalls({0}, device=os.environ["PORT_DEVICE"]).install()'
+
+
+@pytest.mark.parametrize(
+    "line", ["assert isinstance(model, nn.Linear)", "torch.save(model, 'whole.pt')", "best = copy.deepcopy(model)"]
+)
+def test_a_model_that_is_looked_at_later_stays_the_object_that_it_is(tmp_path, line):
+    text, made = convert_text(tmp_path, f"import copy\n{LOOP}{line}\n")
+
+    assert not made.left
+    assert CALLS.format("model") in text
+    assert "to_ipu" not in text
+
+
+def test_a_copy_that_is_made_before_is_one_of_the_plain_model(tmp_path):
+    text, _made = convert_text(tmp_path, "import copy\n" + LOOP.replace("for step", "old = copy.copy(model)\nfor step"))
+
+    assert PORT.format("model") in text
+
+
+@pytest.mark.parametrize(
+    ("made", "called", "each"),
+    [
+        ("{'a': nn.Linear(4, 2)}", "nets['a'](x)", "nets.values()"),
+        ("[nn.Linear(4, 2), nn.Linear(4, 2)]", "nets[0](x) + nets[1](x)", "list(nets)"),
+    ],
+)
+def test_each_model_of_a_collection_runs_on_the_device(tmp_path, made, called, each):
+    program = LOOP.replace("model = nn.Linear(4, 2)", f"nets = {made}").replace("model(x)", called)
+    program = program.replace("model.parameters()", "[p for net in nets.values() for p in net.parameters()]")
+    text, converted = convert_text(tmp_path, program)
+
+    assert not converted.left
+    assert f"for each_model in {each}:\n        {CALLS.format('each_model')}" in text
+
+
+def test_methods_of_one_name_have_callers_of_their_own_class(tmp_path):
+    text, made = convert_text(
+        tmp_path,
+        """\
+        import torch
+        from torch import nn
+
+        class Critic(nn.Linear):
+            def learn(self, target, optimizer):
+                (self(torch.randn(8, 4)) - target).square().mean().backward()
+                optimizer.step()
+
+        class Actor(nn.Linear):
+            def learn(self, critic, optimizer):
+                critic(self(torch.randn(8, 4))).mean().backward()
+                optimizer.step()
+
+        critic, actor = Critic(4, 4), Actor(4, 4)
+        optimizer = torch.optim.SGD([*critic.parameters(), *actor.parameters()], lr=0.1)
+        for step in range(3):
+            target = torch.randn(8, 4)
+            critic.learn(target, optimizer)
+            actor.learn(critic, optimizer)
+        """,
+    )
+
+    assert "to_ipu(target" not in text
+    assert CALLS.format("critic") in text
+    assert CALLS.format("actor") in text
+    assert "= to_ipu(critic" not in text
+
+
+def test_what_a_partial_function_calls_becomes_the_port(tmp_path):
+    program = "from functools import partial\n" + LOOP.replace("for step", "forward = partial(model)\nfor step")
+    script = tmp_path / "train.py"
+    script.write_text(program.replace("model(x)", "forward(x)"))
+    line = program[: program.index("model(x)")].count("\n") + 1
+    seen = [Site(Role.FORWARD, str(script), line, program.split("\n")[line - 1].index("model(x)"))]
+    made = plan_conversion(str(tmp_path), "train.py", style="minimal", sites=seen)
+
+    assert not made.left
+    assert lines_around(made.changed["train.py"].decode())[1] == "forward = partial(model)"
+
+
+PENALTY = """\
+import torch
+from torch import nn
+
+CRITIC = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(CRITIC.parameters(), lr=0.1)
+for step in range(3):
+    mixed = torch.randn(8, 4, requires_grad=True)
+    out = CRITIC(mixed)
+    slope = torch.autograd.grad(out.sum(), mixed, create_graph=True)[0]
+    loss = CRITIC(torch.randn(8, 4)).mean() + slope.square().sum()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def test_a_gradient_of_a_gradient_is_asked_of_the_plain_model(tmp_path):
+    text, made = convert_text(tmp_path, PENALTY)
+
+    assert not made.left
+    assert 'out = (CRITIC.model if "PORT_DEVICE" in os.environ else CRITIC)(mixed)' in text
+    assert "loss = CRITIC(torch" in text
+
+
+def test_a_gradient_of_a_gradient_of_a_model_that_is_no_port_is_left(tmp_path):
+    _text, made = convert_text(tmp_path, PENALTY + "torch.save(CRITIC, 'whole.pt')\n")
+
+    assert [(one.line, one.reason) for one in made.left] == [
+        (9, "a gradient of a gradient is asked for, which no device computes")
+    ]

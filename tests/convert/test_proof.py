@@ -173,6 +173,17 @@ def test_a_fault_that_begins_later_fails_the_training_alone(prove):
     assert "step 2" in proof.columns[2].reason
 
 
+def test_an_error_of_the_check_is_told_with_its_place(prove):
+    act = "class Act(nn.Module):\n    def forward(self, x):\n        return x if x.sum().item() else -x\n"
+    changes = {"model = nn": f"{act}model = nn", "nn.ReLU()": "Act()"}
+
+    specification = prove(change(CONVERTED, changes), change(ORIGINAL, changes)).columns[0]
+
+    line = change(CONVERTED, changes).split("x.sum()")[0].count("\n") + 1
+    assert "`porting check` finds C001" in specification.reason
+    assert specification.reason.endswith(f" (train.py:{line})")
+
+
 # -- originals that are no measure -------------------------------------------------------------------------------------
 
 LACKS = {

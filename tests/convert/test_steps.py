@@ -12,6 +12,21 @@ TWO = HEAD + "other = nn.Linear(4, 3)\nsecond = torch.optim.SGD(other.parameters
 
 REFUSED = {
     "no backward pass was found": write_loop("output = model(x)"),
+    "the model is called as `nets[0]`, which has no name to port": write_loop(
+        "output = nets[0](x)", FORWARD[1], *STEP, head=HEAD + "nets = [model]\n"
+    ),
+    "the model is copied or saved as a whole, or its type is asked for, behind the place of the port": write_loop(
+        *FORWARD, *STEP, "torch.save(model, 'whole.pt')"
+    ),
+    "the step is left out by what is known after the model's call": write_loop(
+        *FORWARD, "if loss.isnan():", "    continue", *STEP
+    ),
+    "which weights are trained changes in the loop": write_loop(
+        "if step == 2:", "    model.requires_grad_(True)", *FORWARD, *STEP
+    ),
+    "the loss reads `beta`, a number that changes from step to step": write_loop(
+        "beta = min(1.0, step / 2)", FORWARD[0], "loss = criterion(output, y) * beta", *STEP
+    ),
     "a step has several backward passes, and a device's call makes one": write_loop(
         *FORWARD, "optimizer.zero_grad()", "loss.backward()", "penalty = model(x).sum()", "penalty.backward()", STEP[2]
     ),

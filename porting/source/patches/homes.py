@@ -39,15 +39,17 @@ class _Made:
 _PLACED = frozenset({"out", "generator", "pin_memory", "device", "layout"})
 
 
-def find_home(source: SourceTree, place: Place) -> Optional[Home]:
+def find_home(source: SourceTree, place: Place, *, is_named: bool = False) -> Optional[Home]:
     """Find the tensor whose device the factory at a place can name, a proven one first; None where there is none.
+
+    A factory that names a device has one only where `is_named`: it then names it otherwise.
 
     It is proven where the new tensor meets that one: on one device the program is as it was, on two it never ran.
     Otherwise all that is done with it has to be torch's, which is the same on each device.
     """
     call = source.find_call(place)
     function = source.find_function(call) if call is not None else None
-    if call is None or function is None or not _takes_device(call):
+    if call is None or function is None or not _takes_device(call, is_named=is_named):
         return None
     last_line = float("inf") if source.is_repeated(call) else call.lineno
     tensors = Tensors(function, modules=source.modules, last_line=last_line)
@@ -61,9 +63,9 @@ def find_home(source: SourceTree, place: Place) -> Optional[Home]:
     return Home(candidates[0], is_proven=False) if candidates else None
 
 
-def _takes_device(call: ast.Call) -> bool:
+def _takes_device(call: ast.Call, *, is_named: bool = False) -> bool:
     """Tell whether a factory can be given a device: not if another argument tells it, nor `normal(mean, std)`."""
-    words = {word.arg for word in call.keywords}
+    words = {word.arg for word in call.keywords if word.arg != "device" or not is_named}
     if words & _PLACED or None in words:
         return False
     return _name_called(call) != "normal" or "size" in words

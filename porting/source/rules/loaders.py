@@ -174,9 +174,16 @@ _PADDING = re.compile(
 )
 
 
+def _takes_several_shapes(reading: Reading) -> bool:
+    """Tell whether a port has an executable for each of several shapes."""
+    calls = reading.facts.calls
+    takes = reading.is_ported and any("max_executables" in call.keywords for call in calls)
+    return takes or any(call.name == "porting.integrations.DeviceCalls" for call in calls)
+
+
 def iter_ragged_batches(reading: Reading) -> Iterator[Finding]:
     """B018: a batch is as long as its longest sample."""
-    if reading.is_ported and any("max_executables" in call.keywords for call in reading.facts.calls):
+    if _takes_several_shapes(reading):
         return
     if reading.is_ported and any(_pads_to_maximum(reading, call) for call in reading.facts.calls):
         return
@@ -265,6 +272,8 @@ def _is_rest(node: ast.BinOp) -> bool:
 
 def iter_short_slices(reading: Reading) -> Iterator[Finding]:
     """B010: batches are slices, of which the last is short."""
+    if _takes_several_shapes(reading):
+        return
     loops = {loop.node for call in (*reading.module_calls, *_list_port_calls(reading)) for loop in call.where.loops}
     trains = bool(reading.backward_calls or reading.ports)
     for node, file in reading.files_of_loops.items():

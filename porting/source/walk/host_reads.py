@@ -103,10 +103,8 @@ def ask_call(walk: Walk, name: str, receiver: Value, arguments: Arguments, node:
     asking = find_asking(name)
     values = [*arguments.values, *(value for name, value in arguments.keywords.items() if name != "out")]
     if asking == "method" and not receiver:
-        # nothing else has such a method
+        # NumPy's arrays have such methods, too
         values = []
-        if name == ".item":
-            walk.record_statement(node, (), asks="value")
     elif asking == "method":
         values = [receiver]
     elif asking == "elements":

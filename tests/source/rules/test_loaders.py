@@ -165,6 +165,19 @@ def test_slices_without_a_rest_are_of_one_length(find, loop):
 
 
 @pytest.mark.parametrize(
+    "port",
+    [
+        "from porting import PortOptions, to_ipu\nport = to_ipu(model, options=PortOptions(max_executables=2))",
+        "from porting.integrations import DeviceCalls\nDeviceCalls(model).install()\nport = model",
+    ],
+)
+def test_a_port_with_executables_for_several_shapes_takes_a_short_slice(find, port):
+    found = find(f"{LOOP}{port}\nfor i in range(0, len(X), 32):\n    port(X[i : i + 32]).mean().backward()\n")
+
+    assert not [one for one in found if one.startswith("B010")]
+
+
+@pytest.mark.parametrize(
     ("collate", "given"),
     [
         ("def pad(b):\n    n = max(len(s) for s in b)\n    return n", "pad"),

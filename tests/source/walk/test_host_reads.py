@@ -9,6 +9,7 @@ import pytest
 START = """\
 import math
 import sys
+import numpy as np
 import torch
 from torch import nn
 def fold(a):
@@ -107,6 +108,7 @@ def test_python_asks_for_a_text(facts_of, line):
         "assert h.shape[-1] == 4, f'bad {h}'",
         "z = max(h.shape[0], x.size(1))",
         "z = sorted([h, x], key=len)",
+        "z = np.ceil(np.log(x.shape[0])).astype('int').item()",
         "for i in range(h.shape[0]): h = h + i",
         "for i in range(len(self.pair)): h = self.pair[i](h)",
         "z = h[: x.size(0)]",
