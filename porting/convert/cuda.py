@@ -10,11 +10,11 @@ import re
 from typing import Dict, Iterator, List
 
 from porting.convert.bindings import Undecided
-from porting.convert.device_option import DeviceOption
+from porting.convert.device_option import WHY_ENVIRONMENT, DeviceOption
 from porting.convert.editing import FileEdits
 from porting.convert.forward_devices import name_device
 from porting.convert.program import Program
-from porting.convert.trees import ProgramFile
+from porting.convert.trees import ProgramFile, find_keyword
 
 __all__ = ["free_of_cuda"]
 
@@ -66,13 +66,13 @@ def _change_call(program: Program, file: ProgramFile, call: ast.Call, option: De
     last = name.rpartition(".")[2]
     statement = file.get_statement(call)
     if _is_of_processes(file, call, name):
-        edits.add_import("import os", why="the choice of the device is kept in the environment")
+        edits.add_import("import os", why=WHY_ENVIRONMENT)
         _change_processes(file, call, option, edits)
     elif _is_guarded(file, call):
         return
     elif last == "cuda" and isinstance(call.func, ast.Attribute) and not _NO_MOVE.match(name):
         _require_torch(edits)
-        where = call.args[0] if call.args else next((one.value for one in call.keywords if one.arg == "device"), None)
+        where = call.args[0] if call.args else find_keyword(call, "device")
         gpu = '"cuda"' if where is None else f"{file.text_of(where)}"
         home = name_device(program, file, call) or f'{gpu} if {_HAS_GPU} else "cpu"'
         edits.replace(call, f"PART.to({home})", "cuda", _WHY_HOST, part=call.func.value)
@@ -115,7 +115,7 @@ def _is_wrapper(file: ProgramFile, call: ast.Call, name: str) -> bool:
 
 def _unwrap(node: ast.Attribute, option: DeviceOption, edits: FileEdits) -> None:
     """Let `model.module` be the model itself, where a port has no wrapper around it."""
-    edits.add_import("import os", why="the choice of the device is kept in the environment")
+    edits.add_import("import os", why=WHY_ENVIRONMENT)
     edits.replace(node, f"(PART if {option.test} else WHOLE)", "wrapper", "a port needs none", part=node.value)
 
 

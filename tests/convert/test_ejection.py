@@ -57,7 +57,7 @@ def test_a_project_without_a_port_stays_as_it_is(tmp_path):
 
 
 def test_what_has_no_plain_branch_is_left_with_its_line(tmp_path):
-    (tmp_path / "train.py").write_text("from porting import to_ipu\n\nmodel = to_ipu(None, None)\n")
+    (tmp_path / "train.py").write_text("from porting import check\n\ncheck(None)\n")
     (left,) = plan_ejection(str(tmp_path), "train.py", (), ()).left
     assert left.line == 3
-    assert left.reason and left.help
+    assert left.reason.startswith("`check` is of the port's package")

@@ -11,7 +11,7 @@ from typing import Dict, Iterator, List, Mapping, Optional, Set
 from porting.convert.bindings import Undecided
 from porting.convert.editing import FileEdits
 from porting.convert.program import Program
-from porting.convert.trees import ProgramFile, list_targets
+from porting.convert.trees import ProgramFile, find_keyword, list_targets
 from porting.source.facts import Call, Kind, ProgramObject
 
 __all__ = ["is_of_poptorch", "port_executors"]
@@ -362,7 +362,7 @@ _OF_LOADER = ("shuffle", "num_workers", "drop_last", "collate_fn", "pin_memory",
 
 
 def _find(call: ast.Call, place: int, name: str) -> Optional[ast.expr]:
-    given = next((one.value for one in call.keywords if one.arg == name), None)
+    given = find_keyword(call, name)
     return call.args[place] if given is None and len(call.args) > place else given
 
 

@@ -9,10 +9,10 @@ import ast
 from typing import Dict, Iterator, List, Mapping, Optional, Set, Tuple
 
 from porting.convert.bindings import Undecided
-from porting.convert.device_option import DeviceOption
+from porting.convert.device_option import WHY_ENVIRONMENT, DeviceOption
 from porting.convert.editing import FileEdits
 from porting.convert.program import Program
-from porting.convert.trees import ProgramFile, list_targets
+from porting.convert.trees import ProgramFile, find_keyword, list_targets
 
 __all__ = ["port_trainers"]
 
@@ -32,7 +32,6 @@ except ImportError:  # without ipu-porting the program trains as before
     {bound} = None
 """
 _WHY = "the library's loop stays, and its model runs on the device"
-_WHY_OS = "the choice of the device is kept in the environment"
 _WHY_ONE = "a port has one device, which computes in its own precision"
 _INSTEAD: Mapping[str, Mapping[str, str]] = {
     "lightning": {
@@ -148,7 +147,7 @@ class _Planner:
         imported = name if name == bound else f"{name} as {bound}"
         code = _IMPORT.format(module=module, name=imported, bound=bound)
         edits.add_import(code, why="without ipu-porting the program trains as before")
-        edits.add_import("import os", why=_WHY_OS)
+        edits.add_import("import os", why=WHY_ENVIRONMENT)
         return edits
 
     def _leave(self, file: ProgramFile, call: ast.Call, reason: str, advice: str) -> None:
@@ -162,9 +161,7 @@ class _Planner:
             if instead is not None and given not in (instead, "32", "None", '"auto"'):
                 code = f"{instead} if {self._option.test} else WHOLE"
                 self._edits[file.path].replace(keyword.value, code, "cuda", _WHY_ONE)
-                self._edits[file.path].add_import(
-                    "import os", why="the choice of the device is kept in the environment"
-                )
+                self._edits[file.path].add_import("import os", why=WHY_ENVIRONMENT)
 
     def _swap(self, file: ProgramFile, call: ast.Call, name: str) -> None:
         """Let the integration's class of the same name take the place of the library's."""
@@ -178,7 +175,7 @@ class _Planner:
 
     def _route(self, file: ProgramFile, call: ast.Call, model: Optional[ast.expr]) -> None:
         """Let the calls of a model run on the device, from before what makes its trainer."""
-        model = next((one.value for one in call.keywords if one.arg == "model"), model)
+        model = find_keyword(call, "model") or model
         if not isinstance(model, (ast.Name, ast.Attribute)):
             self._leave(file, call, "the trainer's model has no name here", "give it one, and convert again")
             return
@@ -208,7 +205,7 @@ class _Planner:
         """Give a Trainer of Lightning the strategy of the port."""
         strategy = f"make_strategy(device={self._option.device})"
         unpacked = [one.value for one in call.keywords if one.arg is None]
-        given = next((one.value for one in call.keywords if one.arg == "strategy"), None)
+        given = find_keyword(call, "strategy")
         if call.args:
             self._leave(file, call, "the Trainer is given settings by their place", "name them, and convert again")
             return
