@@ -85,7 +85,7 @@ def run_sweep(
     try:
         with opened as start:
             for number, (case, timeout) in cases.items():
-                started[number] = start(case, timeout, functools.partial(_note, progress, number))
+                started[number] = start(case, timeout, functools.partial(_note_progress, progress, number))
             while started:
                 for number in [number for number, case in started.items() if case.done()]:
                     put(number, started[number].result())
@@ -101,7 +101,7 @@ def run_sweep(
         raise
 
 
-def _note(progress: Dict[int, Tuple[str, float]], number: int, text: str, share: float) -> None:
+def _note_progress(progress: Dict[int, Tuple[str, float]], number: int, text: str, share: float) -> None:
     progress[number] = text, share
 
 

@@ -10,7 +10,7 @@ from porting.convert.names import collect_reads
 from porting.convert.program import Program
 from porting.convert.trees import LOOPS, ProgramFile, list_targets
 
-__all__ = ["find_changes", "is_number"]
+__all__ = ["is_number", "list_changes"]
 
 _BY_TENSOR = "give it to `forward` as a tensor, or keep it in a buffer that `forward` reads"
 _OF_NUMBERS = ("abs", "float", "int", "len", "max", "min", "round")
@@ -29,8 +29,8 @@ def is_number(value: ast.AST) -> bool:
     return bool(calls) or any(isinstance(one, (int, float)) for one in constants)
 
 
-def find_changes(program: Program, units: Sequence[ast.stmt] = ()) -> List[Undecided]:
-    """Find the statements in loops that change a number which `forward`, or a loss's statements, read."""
+def list_changes(program: Program, units: Sequence[ast.stmt] = ()) -> List[Undecided]:
+    """List the statements in loops that change a number which `forward`, or a loss's statements, read."""
     return [
         Undecided(file.path, node.lineno, f"`{name}` changes in training, and a port has it compiled in", _BY_TENSOR)
         for file, node, name in _iter_changes(program, units)
@@ -44,7 +44,7 @@ def _iter_changes(program: Program, units: Sequence[ast.stmt]) -> Iterator[Tuple
     bodies.append(ast.Module(list(units), []))
     called = collect_reads(*units)
     bodies += [one for file in program.files.values() for one in file.tree.body if getattr(one, "name", "") in called]
-    read = {name for body in bodies for name in _list_outer(body)}
+    read = {name for body in bodies for name in _collect_outer(body)}
     looped = {call.where.body for call in program.facts.calls if call.where.loops} - {None}
     for file in program.files.values():
         for node in ast.walk(file.tree):
@@ -61,8 +61,8 @@ def _iter_changes(program: Program, units: Sequence[ast.stmt]) -> Iterator[Tuple
                     yield file, node, target
 
 
-def _list_outer(body: ast.AST) -> Set[str]:
-    """List the attributes, and the names of others, that a function or statement reads."""
+def _collect_outer(body: ast.AST) -> Set[str]:
+    """Collect the attributes, and the names of others, that a function or statement reads."""
     own = {one.arg for one in ast.walk(body) if isinstance(one, ast.arg)}
     own |= {one.id for one in ast.walk(body) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
     loads = [one for one in ast.walk(body) if isinstance(getattr(one, "ctx", None), ast.Load)]

@@ -10,7 +10,7 @@ import ast
 from typing import Dict, List, Sequence, Set
 
 from porting.convert.bindings import Binding, Undecided, is_looked_at
-from porting.convert.changing_values import find_changes
+from porting.convert.changing_values import list_changes
 from porting.convert.device_enum import find_enum
 from porting.convert.device_option import WHY_ENVIRONMENT, DeviceOption, add_device_option
 from porting.convert.editing import FileEdits
@@ -58,7 +58,7 @@ def port_steps(program: Program, option: DeviceOption, edits: Dict[str, FileEdit
         place = find_place(program, step)
         if is_looked_at(program, Binding(place.file, place.model, before=place.anchor)):
             raise StepError(step.file, step.call, _LOOKED_AT, "save its `state_dict()`, and copy the plain model")
-        changes = find_changes(program, [*step.loss_units, step.file.get_statement(step.backward)])
+        changes = list_changes(program, [*step.loss_units, step.file.get_statement(step.backward)])
         if changes:
             return changes
         loss = make_loss(step, place)

@@ -9,7 +9,7 @@ import ast
 from typing import Dict, Iterable, List, Optional, Set, Tuple
 
 from porting.convert.bindings import Binding, Undecided, is_looked_at, list_bindings
-from porting.convert.changing_values import find_changes
+from porting.convert.changing_values import list_changes
 from porting.convert.device_option import WHY_ENVIRONMENT, DeviceOption
 from porting.convert.editing import FileEdits
 from porting.convert.names import collect_reads
@@ -53,7 +53,7 @@ def port_models(program: Program, option: DeviceOption, edits: Dict[str, FileEdi
     A model that has no name of its own in the loop, or whose parts are called one by one, stays the object that it is,
     and its calls go to the device from where it is made.
     """
-    left = find_changes(program)
+    left = list_changes(program)
     bindings, unnamed = _choose_bindings(program)
     made: Set[Tuple[str, str, int]] = set()
     for found, undecided in unnamed:
