@@ -79,13 +79,14 @@ def cut_stages(
         return layout, dict(options.stages or {})
     if ipus is None:
         return find_fitting(step, layout, options, limit, most=machine.num_chips) or (layout, {})
-    split = Splitter(step, layout, accumulation=options.accumulation).split(ipus, limit)
+    splitter = Splitter(step, layout, accumulation=options.accumulation)
+    split = splitter.split(ipus, limit)
     if split is None:
         raise OptionError.at_caller(
             "P002",
             message=f"the step cannot be cut into stages on {ipus} IPUs",
             notes="a stage begins with a call of a module, and each weight lies on one IPU",
-            help="ask for fewer IPUs",
+            help=f"ask for no more than {min(splitter.most_ipus, ipus - 1)}",
         )
     return _lay_out(step, layout, split), split.stages
 
