@@ -182,6 +182,10 @@ def _reduce_program(arguments: argparse.Namespace) -> int:
 
 
 def _read_recompute(text: str) -> Any:
+    """Read a policy, a budget, with or without its space, or names of modules."""
+    megabytes = text[: -len("MB")].strip()
+    if text.endswith("MB") and megabytes.replace(".", "", 1).isdecimal():
+        return f"{megabytes} MB"
     return text if text in ("none", "sqrt") or text.endswith(" MB") else text.split(",")
 
 
