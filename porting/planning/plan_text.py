@@ -110,7 +110,7 @@ def _format_verdict(plan: Plan) -> str:
     low, high = (size / plan.target.memory_bytes for size in (plan.low_bytes, plan.high_bytes))
     text = f"{plan.verdict}: {plan.share:.0%} of the fullest IPU's memory ({low:.0%} to {high:.0%})"
     lines = [text, f"probability {plan.probability:.0%}; the largest part is {NAMES[plan.binding]}"]
-    return "\n".join([*lines, *(f"  {reason}" for reason in plan.outside)])
+    return "\n".join([*lines, *(f"outside the evidence: {reason}" for reason in plan.outside)])
 
 
 def _iter_places(plan: Plan) -> Iterator[str]:
