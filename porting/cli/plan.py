@@ -114,7 +114,7 @@ def _print_inputs(arguments: argparse.Namespace, plan: Plan) -> None:
     """Print what the loader gave, and how long the samples take: the hours in which 9 of 10 such trainings end."""
     if arguments.loader is not None:
         show(arguments.loader)
-    if arguments.samples and plan.verdict != "does not fit":
+    if arguments.samples and plan.has_speed:
         low, hours, high = (plan.forecast.count_hours(arguments.samples, share) for share in (0.05, 0.5, 0.95))
         chips = plan.machine.num_chips
         print(
@@ -182,6 +182,10 @@ def _reduce_program(arguments: argparse.Namespace) -> int:
 
 
 def _read_recompute(text: str) -> Any:
+    """Read a policy, a budget, with or without its space, or names of modules."""
+    megabytes = text[: -len("MB")].strip()
+    if text.endswith("MB") and megabytes.replace(".", "", 1).isdecimal():
+        return f"{megabytes} MB"
     return text if text in ("none", "sqrt") or text.endswith(" MB") else text.split(",")
 
 

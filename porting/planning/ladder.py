@@ -5,6 +5,7 @@ The remedies climb it, each on top of those before, and then spend back what mem
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any, Callable, Dict, NamedTuple, Optional, Sequence, Tuple
 
@@ -14,7 +15,7 @@ from ..diagnostics import join_names
 from ..options import PortOptions
 from .memory_model import Layout, measure_fullest
 from .recomputation import iter_kept, measure_most_waiting, resolve_recompute, spell_budget
-from .split import Splitter
+from .split import Split, Splitter
 from .step_memory import StepMemory, count_device_bytes
 
 __all__ = ["CHEAP", "LADDER", "WORTH_IT", "Change", "Propose", "spend_spare"]
@@ -193,31 +194,37 @@ def _return_less(step: StepMemory, layout: Layout, options: PortOptions, _limit:
 def _cut_pipeline(step: StepMemory, layout: Layout, options: PortOptions, limit: int) -> Optional[Change]:
     if len(layout.begins) > 1:
         return None
-    best: Optional[Change] = None
-    least = measure_fullest(step, layout)
     splitter = Splitter(step, layout, accumulation=options.accumulation)
+    fitting = (splitter.fit(num_ipus, limit) for num_ipus in _PIPELINES)
+    split = next((split for split in fitting if split is not None), None) or _find_least(splitter, limit)
+    if split is None or split.num_bytes >= WORTH_IT * measure_fullest(step, layout):
+        return None
+    return _propose_stages(step, options, split)
+
+
+def _find_least(splitter: Splitter, limit: int) -> Optional[Split]:
+    """Return the stages that hold the least where none fit: on more IPUs if those save at least 5 %."""
+    best, least = None, math.inf
     for num_ipus in _PIPELINES:
-        if not splitter.may_fit(num_ipus, limit) and num_ipus < _PIPELINES[-1]:
-            continue
-        split = splitter.split(num_ipus, limit)
-        if split is None:
-            continue
-        listed = ", ".join(f'"{name}": {ipu}' for name, ipu in split.stages.items())
-        words = f"`stages={{{listed}}}`: {num_ipus} IPUs"
-        changes: Dict[str, Any] = {"begins": split.begins, "ipus": split.ipus}
-        if step.mode == "training":
-            words += f", an accumulation of at least {options.replace(stages=split.stages).least_accumulation}"
-            changes.update(recomputes=True, accumulates=True)
-        size = measure_fullest(step, replace(layout, **changes))
-        if size < WORTH_IT * least:
-            name = f"pipeline of {num_ipus} IPUs"
-            options_with: Dict[str, object] = {"stages": dict(split.stages)}
-            if isinstance(options.available_memory, tuple):
-                options_with["available_memory"] = options.available_memory[0]
-            best, least = Change(name, words, options_with, changes), size
-        if size <= limit:
-            break
+        has_room = splitter.has_room(num_ipus, limit) or num_ipus == _PIPELINES[-1]
+        split = splitter.split(num_ipus, limit) if has_room and num_ipus <= splitter.most_ipus else None
+        if split is not None and split.num_bytes < least:
+            best, least = split, WORTH_IT * split.num_bytes
     return best
+
+
+def _propose_stages(step: StepMemory, options: PortOptions, split: Split) -> Change:
+    num_ipus = max(split.ipus) + 1
+    listed = ", ".join(f'"{name}": {ipu}' for name, ipu in split.stages.items())
+    words = f"`stages={{{listed}}}`: {num_ipus} IPUs"
+    changes: Dict[str, Any] = {"begins": split.begins, "ipus": split.ipus}
+    if step.mode == "training":
+        words += f", an accumulation of at least {options.replace(stages=split.stages).least_accumulation}"
+        changes.update(recomputes=True, accumulates=True)
+    written: Dict[str, object] = {"stages": dict(split.stages)}
+    if isinstance(options.available_memory, tuple):
+        written["available_memory"] = options.available_memory[0]
+    return Change(f"pipeline of {num_ipus} IPUs", words, written, changes)
 
 
 # what a warning proposes: first what changes no number

@@ -79,13 +79,14 @@ def cut_stages(
         return layout, dict(options.stages or {})
     if ipus is None:
         return find_fitting(step, layout, options, limit, most=machine.num_chips) or (layout, {})
-    split = Splitter(step, layout, accumulation=options.accumulation).split(ipus, limit)
+    splitter = Splitter(step, layout, accumulation=options.accumulation)
+    split = splitter.split(ipus, limit)
     if split is None:
         raise OptionError.at_caller(
             "P002",
             message=f"the step cannot be cut into stages on {ipus} IPUs",
             notes="a stage begins with a call of a module, and each weight lies on one IPU",
-            help="ask for fewer IPUs",
+            help=f"ask for no more than {min(splitter.most_ipus, ipus - 1)}",
         )
     return _lay_out(step, layout, split), split.stages
 
@@ -98,18 +99,13 @@ def find_fitting(
     if max(memory.total_bytes for memory in measure_ipus(step, whole)) <= limit:
         return whole, {}
     splitter = Splitter(step, whole, accumulation=options.accumulation)
-    for number in _NUMBERS_OF_IPUS[1:]:
-        if number <= most and splitter.may_fit(number, limit):
-            split = _split_at_most(splitter, number, limit)
-            if split is not None and split.num_bytes <= limit:
-                return _lay_out(step, whole, split), split.stages
+    # tied weights may leave nothing for all IPUs that are reserved
+    numbers = {min(number, splitter.most_ipus) for number in _NUMBERS_OF_IPUS if 1 < number <= most}
+    for number in sorted(numbers - {1}):
+        split = splitter.fit(number, limit)
+        if split is not None:
+            return _lay_out(step, whole, split), split.stages
     return None
-
-
-def _split_at_most(splitter: Splitter, number: int, limit: int) -> Optional[Split]:
-    """Return the stages on so many IPUs, or on fewer where tied weights leave nothing for all: so many are reserved."""
-    splits = (splitter.split(count, limit) for count in range(number, number // 2, -1))
-    return next((split for split in splits if split is not None), None)
 
 
 def find_smallest_machine(layout: Layout, machine: Machine) -> Optional[Machine]:

@@ -26,7 +26,7 @@ from .optimizer_bytes import count_bytes_per_weight
 from .step_memory import PRODUCTS, count_device_bytes
 
 if TYPE_CHECKING:
-    from .planner import Plan
+    from .plan_record import Plan
 
 __all__ = ["FITS", "bound_bytes", "find_unfit_plan", "make_memory_error"]
 

@@ -14,8 +14,8 @@ from ..support.html_pages import mark_up, write_page
 from .loader_rate import LoaderRate
 from .memory_timeline import trace_memory
 from .module_places import ModulePlace, place_modules
-from .plan_text import NAMES, format_mb
-from .planner import Plan
+from .plan_record import Plan
+from .plan_text import NAMES, format_fitting, format_mb, format_scaling
 
 __all__ = ["write_plan_page"]
 
@@ -87,14 +87,15 @@ def write_plan_page(
         fullest=plan.fullest.ipu,
         planned=format_mb(plan.bytes_per_ipu),
         **_describe_modules(plan),
-        training=None if num_samples is None else _describe_training(plan, num_samples),
+        training=_describe_training(plan, num_samples) if num_samples and plan.has_speed else None,
         loader=loader,
         stages=list(_iter_stages(plan)),
         rounds=_list_rounds(plan),
         speed=speed,
         seconds={part: f"{1000 * value:,.2f} ms" for part, value in speed.seconds.items()},
         scaling=[(row.replicas, f"{row.samples_per_second:,.0f}", f"{row.share:.0%}") for row in plan.scaling],
-        pays_up_to=plan.pays_up_to,
+        worth=format_scaling(plan),
+        fitting=None if plan.has_speed else format_fitting(plan),
         binding=NAMES[plan.binding],
         remedies=[(remedy, mark_up(remedy.change)) for remedy in plan.remedies],
     )

@@ -179,9 +179,14 @@ class Plan:
         return self.verdict in ("fits", "tight")
 
     @property
+    def has_speed(self) -> bool:
+        """Whether a speed is told: what does not fit has none."""
+        return self.verdict != "does not fit"
+
+    @property
     def finding(self) -> Optional[Finding]:
         """M001 with the remedies where it does not fit, else None."""
-        if self.verdict != "does not fit":
+        if self.has_speed:
             return None
         needed, present = format_mb(self.bytes_per_ipu), format_mb(self.target.memory_bytes)
         return Finding(
@@ -193,7 +198,6 @@ class Plan:
 
     def to_dict(self) -> Dict[str, Any]:
         """Return the plan as plain values, fit for JSON."""
-        speed = self.forecast
         return {
             "machine": self.machine.name,
             "target": self.target.name,
@@ -220,16 +224,7 @@ class Plan:
             "stages": dict(self.stages),
             "least_ipus": self.least_ipus,
             **self._name_fitting(),
-            "samples_per_second": speed.samples_per_second,
-            "samples_per_second_low": speed.low,
-            "samples_per_second_high": speed.high,
-            "replicas": speed.replicas,
-            "pipeline_efficiency": speed.efficiency,
-            "balance": speed.balance,
-            "speed_limit": speed.limit,
-            "seconds_per_step": dict(speed.seconds),
-            "scaling": [dict(row.__dict__) for row in self.scaling],
-            "pays_up_to": self.pays_up_to,
+            **self._tell_speed(),
             "remedies": [remedy.to_dict() for remedy in self.remedies],
             "outside": list(self.outside),
             "not_counted": list(self.not_counted),
@@ -240,6 +235,23 @@ class Plan:
         return {
             "fitting_ipus": None if self.fitting is None else self.fitting.num_ipus,
             "smallest_machine": None if machine is None else machine.name,
+        }
+
+    def _tell_speed(self) -> Dict[str, Any]:
+        if not self.has_speed:
+            return {"samples_per_second": None}
+        speed = self.forecast
+        return {
+            "samples_per_second": speed.samples_per_second,
+            "samples_per_second_low": speed.low,
+            "samples_per_second_high": speed.high,
+            "replicas": speed.replicas,
+            "pipeline_efficiency": speed.efficiency,
+            "balance": speed.balance,
+            "speed_limit": speed.limit,
+            "seconds_per_step": dict(speed.seconds),
+            "scaling": [dict(row.__dict__) for row in self.scaling],
+            "pays_up_to": self.pays_up_to,
         }
 
     def __str__(self) -> str:

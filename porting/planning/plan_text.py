@@ -11,9 +11,10 @@ from ..diagnostics import align_columns, join_names
 if TYPE_CHECKING:
     from .plan_record import Plan
 
-__all__ = ["NAMES", "format_change", "format_mb", "format_plan"]
+__all__ = ["NAMES", "format_change", "format_fitting", "format_mb", "format_plan", "format_scaling"]
 
 _MEBI = 1 << 20
+_MOST_IPUS = 5
 
 NAMES = {
     "weight_bytes": "weights",
@@ -44,15 +45,9 @@ def format_plan(plan: Plan) -> str:
     """Return a plan as text of at most 80 columns where names of modules allow."""
     present = format_mb(plan.target.memory_bytes)
     lines = [f"memory of {plan.machine.name}: {present} an IPU; micro-batch {plan.micro_batch}"]
-    header = ["MiB", *(f"IPU {memory.ipu}" for memory in plan.ipus)]
-    rows = [[NAMES[name], *(_format_mebi(memory.parts[name]) for memory in plan.ipus)] for name in NAMES]
-    rows = [row for row in rows if any(text != "0.0" for text in row[1:])]
-    rows.append(["together", *(_format_mebi(memory.total_bytes) for memory in plan.ipus)])
-    rows.append(["+-", *(_format_mebi(memory.error_bytes) for memory in plan.ipus)])
-    lines += align_columns([header, *rows], right=range(1, len(header)))
+    lines += _list_terms(plan)
     lines += [_format_verdict(plan), *_iter_places(plan)]
-    # what does not fit has no speed
-    lines += [_format_fitting(plan)] if plan.verdict == "does not fit" else _iter_speed(plan)
+    lines += _iter_speed(plan) if plan.has_speed else [format_fitting(plan)]
     if plan.least_ipus > len(plan.ipus) and not plan.fits:
         lines.append(f"weights, gradients and optimizer state alone fill {plan.least_ipus} IPUs")
     if plan.verdict != "fits" and plan.remedies:
@@ -69,10 +64,42 @@ def format_change(before: Plan, after: Plan) -> str:
             rows.append((words, _format_mebi(old), _format_mebi(new), f"{(new - old) / _MEBI:+,.1f}"))
     old, new = before.bytes_per_ipu, after.bytes_per_ipu
     rows.append(("together", _format_mebi(old), _format_mebi(new), f"{(new - old) / _MEBI:+,.1f}"))
-    speeds = before.forecast.samples_per_second, after.forecast.samples_per_second
-    rows.append(("samples a second", *(f"{speed:,.0f}" for speed in speeds), f"{speeds[1] / speeds[0] - 1:+.0%}"))
+    speeds = [plan.forecast.samples_per_second if plan.has_speed else None for plan in (before, after)]
+    change = f"{speeds[1] / speeds[0] - 1:+.0%}" if speeds[0] and speeds[1] else ""
+    rows.append(("samples a second", *("-" if speed is None else f"{speed:,.0f}" for speed in speeds), change))
     lines = align_columns(rows, right=range(1, 4))
     return "\n".join([*lines, f"before: {before.verdict}; after: {after.verdict}"])
+
+
+def format_fitting(plan: Plan) -> str:
+    """Say on which machine the step would fit as it is."""
+    if plan.fitting is None:
+        return f"with these options it fits on no machine of {plan.target.name}"
+    num_ipus, machine = plan.fitting.num_ipus, plan.smallest_machine
+    name = f"{machine.name} is the smallest machine" if machine else f"no machine of {plan.target.name} has as many"
+    return f"with these options it fits on {num_ipus} IPU{'s' * (num_ipus > 1)}: {name}"
+
+
+def format_scaling(plan: Plan) -> str:
+    """Say up to how many replicas twice as many are worth it."""
+    if plan.pays_up_to == 1:
+        return "a second replica does not pay: both train less than 1.5 times as many samples"
+    return f"up to {plan.pays_up_to} replicas, each doubling trains at least 1.5 times as many samples"
+
+
+def _list_terms(plan: Plan) -> List[str]:
+    """List the terms of the fullest IPUs, as many as a terminal has columns for."""
+    by_size = sorted(plan.ipus, key=lambda memory: -memory.total_bytes)
+    shown = sorted(by_size[:_MOST_IPUS], key=lambda memory: memory.ipu)
+    header = ["MiB", *(f"IPU {memory.ipu}" for memory in shown)]
+    rows = [[NAMES[name], *(_format_mebi(memory.parts[name]) for memory in shown)] for name in NAMES]
+    rows = [row for row in rows if any(text != "0.0" for text in row[1:])]
+    rows.append(["together", *(_format_mebi(memory.total_bytes) for memory in shown)])
+    rows.append(["+-", *(_format_mebi(memory.error_bytes) for memory in shown)])
+    lines = align_columns([header, *rows], right=range(1, len(header)))
+    if len(shown) < len(plan.ipus):
+        lines.append(f"these are the fullest {len(shown)} of {len(plan.ipus)} IPUs")
+    return lines
 
 
 def _format_mebi(num_bytes: int) -> str:
@@ -83,16 +110,7 @@ def _format_verdict(plan: Plan) -> str:
     low, high = (size / plan.target.memory_bytes for size in (plan.low_bytes, plan.high_bytes))
     text = f"{plan.verdict}: {plan.share:.0%} of the fullest IPU's memory ({low:.0%} to {high:.0%})"
     lines = [text, f"probability {plan.probability:.0%}; the largest part is {NAMES[plan.binding]}"]
-    return "\n".join([*lines, *(f"  {reason}" for reason in plan.outside)])
-
-
-def _format_fitting(plan: Plan) -> str:
-    """Say on which machine the step would fit as it is."""
-    if plan.fitting is None:
-        return f"with these options it fits on no machine of {plan.target.name}"
-    num_ipus, machine = plan.fitting.num_ipus, plan.smallest_machine
-    name = f"{machine.name} is the smallest machine" if machine else f"no machine of {plan.target.name} has as many"
-    return f"with these options it fits on {num_ipus} IPU{'s' * (num_ipus > 1)}: {name}"
+    return "\n".join([*lines, *(f"outside the evidence: {reason}" for reason in plan.outside)])
 
 
 def _iter_places(plan: Plan) -> Iterator[str]:
@@ -111,7 +129,7 @@ def _iter_speed(plan: Plan) -> Iterator[str]:
         f"{speed.samples_per_second:,.0f} {unit} ({speed.low:,.0f} to {speed.high:,.0f}) on {speed.replicas} "
         f"replica{'s' * (speed.replicas > 1)}; {speed.limit} binds"
     )
-    yield f"twice as many replicas pay up to {plan.pays_up_to}"
+    yield format_scaling(plan)
     if plan.stages:
         yield f"the pipeline is full {speed.efficiency:.0%} of the time, and its IPUs are {speed.balance:.0%} balanced"
 
@@ -129,6 +147,8 @@ def _list_remedies(plan: Plan) -> List[str]:
     ]
     if changes:
         lines += _wrap_lines(f"together: {', '.join(changes)}", "")
+        if plan.remedies[-1].together_bytes > plan.target.memory_bytes:
+            lines.append("that is not enough: no remedy is left")
     return lines
 
 

@@ -29,7 +29,7 @@ from .remedies import Remedy, list_remedies
 from .step_memory import StepMemory
 from .step_walk import look_at_step
 
-__all__ = ["Plan", "make_plan", "memory_report", "plan"]
+__all__ = ["make_plan", "memory_report", "plan"]
 
 
 def plan(

@@ -25,6 +25,7 @@ __all__ = ["Remedy", "choose_remedies", "list_first_remedy", "list_remedies"]
 
 # what saves no bytes must gain as much time
 _QUICKER = 0.01
+_MANY_TIMES = 9.5
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,9 @@ class Remedy:
         """The change of the speed in words, with its standard error."""
         if self.speed is None or self.speed_error is None:
             return ""
-        return f"{100 * self.speed:+.0f}% +-{100 * self.speed_error:.0f}"
+        if self.speed >= _MANY_TIMES:
+            return f"{1 + self.speed:,.0f} times"
+        return f"{round(100 * self.speed):+d}% +-{100 * self.speed_error:.0f}"
 
     def to_dict(self) -> Dict[str, Any]:
         """Return the remedy as plain values."""

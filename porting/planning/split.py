@@ -13,7 +13,7 @@ import operator
 from dataclasses import dataclass, replace
 from typing import Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
-from .memory_model import Layout, count_copies, measure_ipus, measure_resident, measure_stage
+from .memory_model import Layout, balance_bytes, count_copies, measure_ipus, measure_resident, measure_stage
 from .stage_search import Found, Search, Segment
 from .step_memory import StepMemory
 from .throughput import count_rounds
@@ -149,7 +149,56 @@ class Splitter:
 
     def split(self, num_ipus: int, limit: int) -> Optional[Split]:
         """Return the quickest stages on `num_ipus` IPUs that fit, or else quick ones that hold the least; or None."""
-        search = Search(
+        search = self._make_search(num_ipus, limit)
+        found = search.find()
+        if found is None:
+            smallest = replace(search, limit=math.inf, pace=_count_nothing, least_bytes=True).find()
+            if smallest is None:
+                return None
+            found = replace(search, limit=_NEAR * self._make_split(smallest).num_bytes).find() or smallest
+        return self._make_split(found)
+
+    def fit(self, num_ipus: int, limit: int) -> Optional[Split]:
+        """Return the quickest stages that fit on `num_ipus` IPUs, or None: what would fit nowhere is not searched."""
+        if num_ipus > self.most_ipus or self._least_bytes > limit or not self.has_room(num_ipus, limit):
+            return None
+        search = self._make_search(num_ipus, limit)
+        found = search.find() or replace(search, pace=_count_nothing, least_bytes=True).find()
+        split = None if found is None else self._make_split(found)
+        return split if split is not None and split.num_bytes <= limit else None
+
+    def has_room(self, num_ipus: int, limit: int) -> bool:
+        """Tell whether weights and what belongs to them have room on `num_ipus` IPUs at all."""
+        return self._resident[-1] <= num_ipus * limit
+
+    @property
+    def most_ipus(self) -> int:
+        """The IPUs on which the step can be at most, without one that is empty."""
+        return len(self._groups)
+
+    @functools.cached_property
+    def _groups(self) -> List[List[int]]:
+        """The numbers of places, each with those that use a weight which is used from there, too: they share an IPU."""
+        groups: List[Tuple[int, List[int]]] = []
+        for number, weights in enumerate(self._tied):
+            joined = [group for group in groups if group[0] & weights]
+            groups = [group for group in groups if not group[0] & weights]
+            bits = functools.reduce(operator.or_, (bits for bits, _numbers in joined), weights)
+            groups.append((bits, [*itertools.chain.from_iterable(numbers for _bits, numbers in joined), number]))
+        return [numbers for _bits, numbers in groups]
+
+    @functools.cached_property
+    def _least_bytes(self) -> int:
+        """What some IPU must hold, on however many the step is: that of one group, without what waits there."""
+        least = 0
+        for group in self._groups:
+            parts = [self._find_segment(*self._places[number : number + 2]) for number in group]
+            shared = sum(part.fixed_bytes - self._layout.program_bytes for part in parts) + self._layout.program_bytes
+            least = max(least, shared + max(part.shared_bytes[0] for part in parts))
+        return int(balance_bytes(least))
+
+    def _make_search(self, num_ipus: int, limit: float) -> Search:
+        return Search(
             places=self._places,
             segment=self._find_segment,
             works=[self._works[place] for place in self._places],
@@ -160,17 +209,6 @@ class Splitter:
             limit=limit,
             pace=lambda num_stages: self._measure_pace(num_ipus, num_stages),
         )
-        found = search.find()
-        if found is None:
-            smallest = replace(search, limit=math.inf, pace=lambda _num_stages: 1.0, least_bytes=True).find()
-            if smallest is None:
-                return None
-            found = replace(search, limit=_NEAR * self._make_split(smallest).num_bytes).find() or smallest
-        return self._make_split(found)
-
-    def may_fit(self, num_ipus: int, limit: int) -> bool:
-        """Tell whether weights and what belongs to them have room on `num_ipus` IPUs at all."""
-        return self._resident[-1] <= num_ipus * limit
 
     def _measure_pace(self, num_ipus: int, num_stages: int) -> float:
         """Return the rounds of a pipeline for each micro-batch: of the accumulation, or of as many as fill the IPUs.
@@ -214,6 +252,11 @@ class Splitter:
             work=max(works),
             num_bytes=max(memory.total_bytes for memory in measure_ipus(self._step, layout)),
         )
+
+
+def _count_nothing(_num_stages: int) -> float:
+    """Say that stages take no time to fill."""
+    return 1.0
 
 
 def _list_tied(step: StepMemory, places: Sequence[int]) -> List[int]:

@@ -59,8 +59,9 @@ class _Ipu(NamedTuple):
     pins: Tuple[int, ...]
 
     @property
-    def num_bytes(self) -> float:
-        return balance_bytes(self.fixed_bytes + sum(self.shared_bytes))
+    def num_bytes(self) -> int:
+        # whole bytes, as a plan has them
+        return int(balance_bytes(self.fixed_bytes + sum(self.shared_bytes)))
 
 
 class _Cut(NamedTuple):
@@ -133,7 +134,7 @@ class Search:
                     break
                 if cuts[finish]:
                     segment = self.segment(self.places[number], self.places[finish])
-                    if balance_bytes(segment.fixed_bytes) > self.limit:
+                    if int(balance_bytes(segment.fixed_bytes)) > self.limit:
                         break
                     for after in cuts[finish]:
                         found += self._put_before(after, number, segment)

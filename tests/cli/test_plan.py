@@ -191,6 +191,13 @@ def test_recomputation_by_root_is_taken_from_the_line(target, capsys):
     assert plan["ipus"][0]["recomputed_bytes"] > 0
 
 
+def test_a_budget_needs_no_space(target, capsys):
+    budgets = ("200 MB", "200MB")
+    plans = [read_plan(["plan", f"{target}:make_deep", "--recompute", budget], capsys) for budget in budgets]
+
+    assert plans[0] == plans[1]
+
+
 def test_a_plan_is_corrected_by_a_report(target, report, capsys):
     plan = read_plan(["plan", f"{target}:make"], capsys)
 

@@ -20,7 +20,7 @@ from torch import nn
 import porting
 import porting.simulator as poptorch
 from porting import PortOptions
-from porting.planning.planner import Plan
+from porting.planning.plan_record import Plan
 
 ROOT = Path(__file__).parents[2]
 SPECIFICATION = ROOT.parent / "shared" / "spec"

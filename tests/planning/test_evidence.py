@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("transformers")
 
-from porting.planning.planner import Plan
+from porting.planning.plan_record import Plan
 from tests.planning.evidence_models import SPECIFICATION, is_buildable, plan_row, read_evidence
 
 pytestmark = [

@@ -63,8 +63,10 @@ def test_a_step_is_cut_into_as_many_as_are_asked_for():
 
 
 def test_more_stages_than_places_are_refused():
-    with pytest.raises(OptionError, match="cannot be cut into stages on 9 IPUs"):
+    with pytest.raises(OptionError, match="cannot be cut into stages on 9 IPUs") as caught:
         cut_stages(chain(), lay_out(), PortOptions(), POD, 9, HUGE)
+
+    assert caught.value.finding.help == (f"ask for no more than {len(chain().calls)}",)
 
 
 def fullest(num_ipus):

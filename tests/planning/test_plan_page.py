@@ -22,10 +22,14 @@ from tests.planning.gpt_ports import ported_gpt
 STAGES = {"blocks.1": 1, "blocks.3": 2, "head": 0}
 
 
+def plan_for(target):
+    ported, batch = ported_gpt(batch=32, width=256, length=256, vocabulary=4096, accumulation=7, stages=STAGES)
+    return memory_report(ported, batch, target=target)
+
+
 @pytest.fixture(scope="module")
 def plan():
-    ported, batch = ported_gpt(batch=32, width=256, length=256, vocabulary=4096, accumulation=7, stages=STAGES)
-    return memory_report(ported, batch, target="gc2")
+    return plan_for("gc2")
 
 
 def test_the_page_names_what_each_ipu_holds_and_where_stages_begin(plan):
@@ -61,7 +65,8 @@ def test_memory_over_time_and_the_places_of_modules_have_their_numbers(plan):
     )
 
 
-def test_the_time_to_train_is_told_with_its_interval(plan):
+def test_the_time_to_train_is_told_with_its_interval():
+    plan = plan_for("bow")
     page = unescape(write_plan_page(plan, "train.py:make", num_samples=1e6))
     low, middle, high = (plan.forecast.count_hours(1e6, share) for share in (0.05, 0.5, 0.95))
 
@@ -74,6 +79,14 @@ def test_what_the_loader_gave_is_told(plan):
     rate = LoaderRate(samples_per_second=1234.0, low=1100.0, high=1350.0, num_batches=14, seconds=1.0)
 
     assert "the loader gives 1,234 samples a second" in write_plan_page(plan, "train.py:make", loader=rate)
+
+
+def test_what_does_not_fit_has_no_speed(plan):
+    page = unescape(write_plan_page(plan, "train.py:make", num_samples=1e6))
+
+    assert plan.verdict == "does not fit"
+    assert "with these options it fits on" in page
+    assert not any(f"<h2>{title}" in page for title in ("Speed", "Time to train"))
 
 
 @pytest.mark.slow

@@ -377,3 +377,26 @@ def test_calls_of_modules_at_one_depth_are_all_places_or_none():
 
     assert len(collect_cuts(step, 16)) == 31
     assert collect_cuts(step, 15) == {}
+
+
+@pytest.mark.parametrize("groups", [[], *TIES.values()], ids=["none", *TIES])
+def test_on_more_ipus_than_there_are_groups_of_tied_weights_one_stays_empty(groups):
+    step = tied(9, 0, *groups)
+    most = Splitter(step, LAYOUT).most_ipus
+
+    assert split_step(step, LAYOUT, most, limit=NO_LIMIT) is not None
+    assert split_step(step, LAYOUT, most + 1, limit=NO_LIMIT) is None
+
+
+@pytest.mark.parametrize("groups", [[], TIES["three times"], TIES["one in another"]], ids=["none", "three", "nested"])
+@pytest.mark.parametrize("program_bytes", [0, 1000])
+def test_stages_are_found_where_some_fit_and_none_where_none_do(groups, program_bytes):
+    step, layout = tied(9, 0, *groups), replace(LAYOUT, program_bytes=program_bytes)
+    splitter = Splitter(step, layout)
+    sizes = sorted(
+        max(memory.total_bytes for memory in measure_ipus(step, replace(layout, begins=begins, ipus=ipus)))
+        for begins, ipus in all_legal(9, 3, groups)
+    )
+
+    assert splitter.fit(3, sizes[len(sizes) // 5]).num_bytes <= sizes[len(sizes) // 5]
+    assert splitter.fit(3, sizes[0] - 1) is None
