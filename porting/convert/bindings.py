@@ -19,6 +19,7 @@ from porting.convert.trees import (
     list_bases,
     list_parameters,
     list_targets,
+    write_node,
 )
 
 __all__ = ["Binding", "Undecided", "is_looked_at", "list_bindings"]
@@ -85,7 +86,7 @@ class _Tracer:
     program: Program
 
     def trace(self, file: ProgramFile, value: ast.expr, use: ast.AST, depth: int) -> Iterator[Traced]:
-        text = ast.unparse(value)
+        text = write_node(value)
         if not depth:
             yield _leave(file, use, f"`{text}` is handed on through too many functions")
         elif isinstance(value, ast.Name):
@@ -162,7 +163,7 @@ class _Tracer:
                 yield _leave(caller, call, f"`{name}` of `{function.name}` is not given by name or place")
 
     def _bind_attribute(self, file: ProgramFile, value: ast.Attribute, use: ast.AST) -> Traced:
-        text, whole = f"self.{value.attr}", ast.unparse(value)
+        text, whole = f"self.{value.attr}", write_node(value)
         owner = file.find_class(use) if whole == text else None
         own = [] if owner is None else list(self.program.iter_classes(owner.name))
         known = [*self.program.iter_nodes(ast.ClassDef)]
@@ -192,12 +193,12 @@ def _leave(file: ProgramFile, node: ast.AST, reason: str) -> Undecided:
 
 
 def _is_alias(value: ast.expr, name: str) -> bool:
-    return isinstance(value, (ast.Name, ast.Attribute)) and ast.unparse(value) != name
+    return isinstance(value, (ast.Name, ast.Attribute)) and write_node(value) != name
 
 
 def _unwrap(value: ast.expr) -> ast.expr:
     """Return what `functools.partial` is given, and any other expression as it is."""
-    is_partial = isinstance(value, ast.Call) and ast.unparse(value.func) in ("partial", "functools.partial")
+    is_partial = isinstance(value, ast.Call) and write_node(value.func) in ("partial", "functools.partial")
     return value.args[0] if isinstance(value, ast.Call) and is_partial and value.args else value
 
 
@@ -223,10 +224,10 @@ def is_looked_at(program: Program, binding: Binding) -> bool:
     """Tell whether the program copies or saves a model as a whole behind its binding, or asks for its type."""
     anchor, name = binding.before or binding.after, binding.name.rpartition(".")[2]
     looks = [call for call in program.facts.calls if call.name in _WHOLE and call.node.args]
-    looks = [call for call in looks if ast.unparse(call.node.args[0]) in (name, binding.name)]
+    looks = [call for call in looks if write_node(call.node.args[0]) in (name, binding.name)]
     if anchor is not None:
         scope = binding.file.find_function(anchor)
         own = [call for call in looks if binding.file is program.find_file(call.where.file)]
         own = [call for call in own if binding.file.find_function(call.node) is scope]
         looks = [call for call in looks if call not in own or call.node.lineno > anchor.lineno]
-    return any("Parallel" not in ast.unparse(call.node) for call in looks)
+    return any("Parallel" not in write_node(call.node) for call in looks)

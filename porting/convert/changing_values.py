@@ -8,7 +8,7 @@ from typing import Iterator, List, Sequence, Set, Tuple
 from porting.convert.bindings import Undecided
 from porting.convert.names import collect_reads
 from porting.convert.program import Program
-from porting.convert.trees import LOOPS, ProgramFile, list_targets
+from porting.convert.trees import LOOPS, ProgramFile, list_targets, write_node
 
 __all__ = ["is_number", "list_changes"]
 
@@ -22,7 +22,7 @@ def is_number(value: ast.AST) -> bool:
     >>> [is_number(ast.parse(text, mode="eval").body) for text in ("min(1.0, step / 10)", "x.mean()", "None")]
     [True, False, False]
     """
-    calls = [ast.unparse(one.func) for one in ast.walk(value) if isinstance(one, ast.Call)]
+    calls = [write_node(one.func) for one in ast.walk(value) if isinstance(one, ast.Call)]
     if not all(name in _OF_NUMBERS or name.startswith("math.") for name in calls):
         return False
     constants = [one.value for one in ast.walk(value) if isinstance(one, ast.Constant)]

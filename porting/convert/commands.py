@@ -16,6 +16,8 @@ from porting.diagnostics import require_extra
 
 __all__ = ["DEFAULT_PORT_ARGUMENTS", "add_shared_arguments", "add_writing_arguments", "run_verb"]
 
+_LEAST_PYTHON = (3, 9)
+
 DEFAULT_PORT_ARGUMENTS = "--device sim"
 
 
@@ -42,7 +44,9 @@ def add_writing_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_verb(verb: str, arguments: argparse.Namespace) -> int:
     """Carry a verb out and print what it says; the status tells whether the result is whole and proven."""
-    fault = _find_usage_fault(arguments)
+    # what runs a program on the simulator wants it, too
+    fault = "" if sys.version_info >= _LEAST_PYTHON else f"`porting {verb}` needs Python 3.9 or a later one"
+    fault = fault or _find_usage_fault(arguments)
     if fault:
         return refuse_usage(verb, fault)
     require_extra("libcst", extra="fix", message=f"`{verb}` edits programs with LibCST, which is not installed")

@@ -14,7 +14,7 @@ from porting.convert.device_option import WHY_ENVIRONMENT, DeviceOption
 from porting.convert.editing import FileEdits
 from porting.convert.forward_devices import name_device
 from porting.convert.program import Program
-from porting.convert.trees import ProgramFile, find_keyword
+from porting.convert.trees import ProgramFile, find_keyword, write_node
 
 __all__ = ["free_of_cuda"]
 
@@ -62,7 +62,7 @@ def free_of_cuda(program: Program, option: DeviceOption, edits: Dict[str, FileEd
 
 
 def _change_call(program: Program, file: ProgramFile, call: ast.Call, option: DeviceOption, edits: FileEdits) -> None:
-    name = ast.unparse(call.func)
+    name = write_node(call.func)
     last = name.rpartition(".")[2]
     statement = file.get_statement(call)
     if _is_of_processes(file, call, name):
@@ -76,7 +76,7 @@ def _change_call(program: Program, file: ProgramFile, call: ast.Call, option: De
         gpu = '"cuda"' if where is None else f"{file.text_of(where)}"
         home = name_device(program, file, call) or f'{gpu} if {_HAS_GPU} else "cpu"'
         edits.replace(call, f"PART.to({home})", "cuda", _WHY_HOST, part=call.func.value)
-    elif last == "to" and call.args and _RANK.search(ast.unparse(call.args[0])):
+    elif last == "to" and call.args and _RANK.search(write_node(call.args[0])):
         _require_torch(edits)
         edits.replace(call.args[0], f'WHOLE if {_HAS_GPU} else "cpu"', "cuda", _WHY_HOST)
     elif name.startswith("torch.cuda.") and last in _STATEMENTS and isinstance(statement, ast.Expr):
@@ -91,7 +91,7 @@ def _is_of_processes(file: ProgramFile, call: ast.Call, name: str) -> bool:
 
 def _change_processes(file: ProgramFile, call: ast.Call, option: DeviceOption, edits: FileEdits) -> None:
     """Let a port be one process, without a wrapper around its model."""
-    name = ast.unparse(call.func)
+    name = write_node(call.func)
     if name == _COUNT:
         if option.sets_process:
             edits.replace(call, f"(1 if {option.test} else WHOLE)", "process", "a port has one process")
@@ -120,7 +120,7 @@ def _unwrap(node: ast.Attribute, option: DeviceOption, edits: FileEdits) -> None
 
 
 def _change_type(node: ast.Attribute, edits: FileEdits) -> None:
-    found = _TENSORS.match(ast.unparse(node))
+    found = _TENSORS.match(write_node(node))
     if found is not None:
         edits.replace(node, f"(torch.cuda.{found[1]} if {_HAS_GPU} else torch.{found[1]})", "cuda", _WHY_HOST)
 
@@ -133,8 +133,8 @@ def _is_device(file: ProgramFile, node: ast.Constant) -> bool:
     if isinstance(above, ast.keyword):
         return above.arg in ("device", "map_location")
     if isinstance(above, ast.Call):
-        return ast.unparse(above.func).rpartition(".")[2] in ("to", "device") and above.args[:1] == [node]
-    return isinstance(above, ast.Assign) and all("device" in ast.unparse(one).lower() for one in above.targets)
+        return write_node(above.func).rpartition(".")[2] in ("to", "device") and above.args[:1] == [node]
+    return isinstance(above, ast.Assign) and all("device" in write_node(one).lower() for one in above.targets)
 
 
 def _is_guarded(file: ProgramFile, node: ast.AST) -> bool:
@@ -142,12 +142,12 @@ def _is_guarded(file: ProgramFile, node: ast.AST) -> bool:
     inner = node
     for above in file.iter_above(node):
         if isinstance(above, (ast.If, ast.IfExp, ast.While)) and inner is not above.test:
-            test = ast.unparse(above.test).lower()
+            test = write_node(above.test).lower()
             if any(word in test for word in ("cuda", "gpu", "device", "is_available")):
                 return True
         if isinstance(above, ast.keyword) and above.arg == "type" or isinstance(above, (ast.Compare, ast.BoolOp)):
             return True
-        if isinstance(above, ast.Call) and "add_argument" in ast.unparse(above.func):
+        if isinstance(above, ast.Call) and "add_argument" in write_node(above.func):
             return True
         inner = above
     return any("is_available" in text for text in _iter_tests_before(file, node))
@@ -159,7 +159,7 @@ def _iter_tests_before(file: ProgramFile, node: ast.AST) -> Iterator[str]:
     for one in [] if function is None else function.body:
         if isinstance(one, ast.If) and one.lineno < getattr(node, "lineno", 0):
             if isinstance(one.body[-1], (ast.Return, ast.Raise)):
-                yield ast.unparse(one.test)
+                yield write_node(one.test)
 
 
 def _require_torch(edits: FileEdits) -> None:

@@ -15,7 +15,7 @@ from porting.convert.device_option import DeviceOption
 from porting.convert.editing import FileEdits
 from porting.convert.names import get_root
 from porting.convert.program import Program
-from porting.convert.trees import ProgramFile, list_bases, list_targets
+from porting.convert.trees import ProgramFile, list_bases, list_targets, write_node
 
 __all__ = ["DeviceEnum", "find_enum"]
 
@@ -40,7 +40,7 @@ class DeviceEnum:
             is_own = get_root(one.left) == "self" and around is not None and other.find_class(one) is around
             is_global = other.find_function(one) is function
             if other is file and (is_own or is_global):
-                texts[f"{ast.unparse(one.left)} == {get_root(one.comparators[0])}.IPU"] += 1
+                texts[f"{write_node(one.left)} == {get_root(one.comparators[0])}.IPU"] += 1
         return texts.most_common(1)[0][0] if texts else ""
 
     def find_option(self, program: Program, test: str) -> Optional[DeviceOption]:
@@ -72,7 +72,7 @@ class DeviceEnum:
         elif isinstance(values[-1], str):
             value = '"IPU"' if values[-1].isupper() else '"ipu"'
         else:
-            value = ast.unparse(last.value)
+            value = write_node(last.value)
         line = self.file.unit.text.splitlines()[last.lineno - 1]
         before = re.match(r"\s*(\w+\s*)=(\s*)", line)
         name, gap = (before[1], before[2]) if before else ("IPU ", " ")
@@ -95,7 +95,7 @@ def find_enum(program: Program) -> Optional[DeviceEnum]:
 
 def _are_plain(members: Dict[str, ast.Assign]) -> bool:
     values = [one.value for one in members.values()]
-    autos = [isinstance(one, ast.Call) and ast.unparse(one.func).endswith("auto") for one in values]
+    autos = [isinstance(one, ast.Call) and write_node(one.func).endswith("auto") for one in values]
     kinds = {type(one.value) for one in values if isinstance(one, ast.Constant)}
     return all(autos) or not any(autos) and len(kinds) == 1 and kinds <= {int, str}
 
@@ -104,5 +104,5 @@ def _iter_comparisons(program: Program, name: str) -> Iterator[Tuple[ProgramFile
     for file, node in program.iter_nodes(ast.Compare):
         other = node.comparators[0]
         if len(node.ops) == 1 and isinstance(node.ops[0], (ast.Eq, ast.Is)) and isinstance(other, ast.Attribute):
-            if ast.unparse(other.value) == name and get_root(node.left):
+            if write_node(other.value) == name and get_root(node.left):
                 yield file, node

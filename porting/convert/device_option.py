@@ -12,7 +12,7 @@ from typing import Dict, Mapping, Optional, Sequence, Tuple
 
 from porting.convert.editing import FileEdits
 from porting.convert.program import Program
-from porting.convert.trees import ProgramFile, find_keyword
+from porting.convert.trees import ProgramFile, find_keyword, write_node
 from porting.source.facts import Call
 
 __all__ = ["WHY_ENVIRONMENT", "DeviceOption", "add_device_option"]
@@ -61,7 +61,7 @@ def add_device_option(program: Program, edits: Dict[str, FileEdits]) -> DeviceOp
     if parsed is None:
         return _add_parser(program, edits[program.main.path])
     file, call, statement = parsed
-    name = ast.unparse(statement.targets[0]) if isinstance(statement, ast.Assign) else "args"
+    name = write_node(statement.targets[0]) if isinstance(statement, ast.Assign) else "args"
     options = [one for one in program.facts.calls if one.is_method("add_argument")]
     own = next((one for one in options if "--device" in [getattr(word, "value", "") for word in one.node.args]), None)
     flag, why, value = "--device", "the command line chooses the device", f"{name}.device"
@@ -74,7 +74,7 @@ def add_device_option(program: Program, edits: Dict[str, FileEdits]) -> DeviceOp
         # the number of a GPU, most often
         flag, why, value = "--accelerator", "`--device` is the number of a GPU here", f"{name}.accelerator"
     if not is_own:
-        parser = ast.unparse(call.func.value) if isinstance(call.func, ast.Attribute) else "parser"
+        parser = write_node(call.func.value) if isinstance(call.func, ast.Attribute) else "parser"
         code = f'{parser}.add_argument("{flag}", choices=({_quote(CHOICES)}), help="{_HELP}")'
         edits[file.path].insert_before(statement, code, "option", why)
     is_distributed = _is_distributed(program)
@@ -97,7 +97,7 @@ def _extend_choices(program: Program, option: Call, edits: Dict[str, FileEdits])
     owner, choices = program.find_file(option.where.file), find_keyword(option.node, "choices")
     if isinstance(choices, (ast.List, ast.Tuple)) and owner is not None:
         given = [one.value for one in choices.elts if isinstance(one, ast.Constant)]
-        inner = ", ".join([*map(ast.unparse, choices.elts), _quote([one for one in CHOICES[:2] if one not in given])])
+        inner = ", ".join([*map(write_node, choices.elts), _quote([one for one in CHOICES[:2] if one not in given])])
         text = f"[{inner}]" if isinstance(choices, ast.List) else f"({inner})"
         why = "the option for the device knows the IPU and its simulator"
         edits[owner.path].replace(choices, text, "option", why)
@@ -134,7 +134,7 @@ def _add_parser(program: Program, edits: FileEdits) -> DeviceOption:
 def _find_beginning(file: ProgramFile) -> ast.stmt:
     """Find the first statement that does something when the script is started: of its main guard, if it has one."""
     for statement in file.tree.body:
-        if isinstance(statement, ast.If) and "__name__" in ast.unparse(statement.test):
+        if isinstance(statement, ast.If) and "__name__" in write_node(statement.test):
             return statement.body[0]
     for number, statement in enumerate(file.tree.body):
         is_text = number == 0 and isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)

@@ -15,7 +15,7 @@ import libcst as cst
 from libcst.metadata import MetadataWrapper, PositionProvider
 
 from porting.convert.own_imports import add_imports
-from porting.convert.trees import ProgramFile
+from porting.convert.trees import ProgramFile, write_node
 from porting.source.patches.edits import REMOVED
 from porting.source.patches.fixes import EmptyLines
 
@@ -326,12 +326,12 @@ class _Names(cst.CSTTransformer):
 def _negate(test: str) -> str:
     node = ast.parse(test, mode="eval").body
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-        return ast.unparse(node.operand)
+        return write_node(node.operand)
     if isinstance(node, (ast.Name, ast.Attribute, ast.Call, ast.Subscript)):
         return f"not {test}"
     if isinstance(node, ast.Compare) and len(node.ops) == 1:
         inverse = {ast.Eq: "!=", ast.NotEq: "==", ast.In: "not in", ast.NotIn: "in", ast.Is: "is not", ast.IsNot: "is"}
         if type(node.ops[0]) in inverse:
             operator = inverse[type(node.ops[0])]
-            return f"{ast.unparse(node.left)} {operator} {ast.unparse(node.comparators[0])}"
+            return f"{write_node(node.left)} {operator} {write_node(node.comparators[0])}"
     return f"not ({test})"

@@ -14,7 +14,7 @@ from porting.convert.editing import FileEdits
 from porting.convert.program import Found, Program
 from porting.convert.sites import Role
 from porting.convert.training_step import StepError, TrainingStep
-from porting.convert.trees import ProgramFile
+from porting.convert.trees import ProgramFile, write_node
 from porting.source.facts import Call, Kind
 
 __all__ = ["port_evaluations"]
@@ -33,7 +33,7 @@ def port_evaluations(program: Program, step: TrainingStep, edits: Dict[str, File
             continue
         if any(_MODES.search(file.unit.text) for file in program.files.values()) or _is_of_library(program, fact):
             raise StepError(found.file, found.call, "the model is called without `eval()`", "call `eval()` before it")
-        name = ast.unparse(found.call.func)
+        name = write_node(found.call.func)
         code = f"({name}.inference() if isinstance({name}, PortedModel) else {name})"
         edits[found.file.path].replace(found.call.func, code, "evaluation", "a port's call without a step is inference")
         changed.append(found.file)

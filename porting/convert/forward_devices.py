@@ -13,7 +13,7 @@ from typing import Dict, Iterator, List
 
 from porting.convert.editing import FileEdits
 from porting.convert.program import Program
-from porting.convert.trees import Function, ProgramFile
+from porting.convert.trees import Function, ProgramFile, write_node
 from porting.source.patches.homes import find_home
 from porting.source.patches.tensors import Tensors
 from porting.source.patches.uses import read_tree
@@ -52,11 +52,11 @@ def name_device(program: Program, file: ProgramFile, node: ast.expr) -> str:
     if home is not None and home.is_proven:
         return f"{home.tensor}.device"
     owner = file.find_class(function)
-    own = "" if owner is None else "\n".join(ast.unparse(one) for _file, one in program.iter_classes(owner.name))
+    own = "" if owner is None else "\n".join(write_node(one) for _file, one in program.iter_classes(owner.name))
     if _HOLDS_WEIGHTS.search(own) and function.args.args[:1] and function.args.args[0].arg == "self":
         return _OF_MODEL
     tensors = Tensors(function, modules=source.modules, last_line=function.lineno).parameters
-    moved = ast.unparse(above.func) if isinstance(above, ast.Call) else ""
+    moved = write_node(above.func) if isinstance(above, ast.Call) else ""
     return next((f"{name}.device" for name in tensors if not moved.startswith(f"{name}.")), "")
 
 
@@ -72,12 +72,12 @@ def _iter_named(file: ProgramFile, function: Function) -> Iterator[ast.expr]:
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
             is_named = node.id not in own and bool(_DEVICE.match(node.id))
         elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
-            is_named = bool(_DEVICE.match(node.attr) and _SETTINGS.match(ast.unparse(node.value)))
+            is_named = bool(_DEVICE.match(node.attr) and _SETTINGS.match(write_node(node.value)))
             is_named = is_named and node.attr not in asked
         elif isinstance(node, ast.IfExp):
             is_named = all(isinstance(one, ast.Constant) and _is_text(one) for one in (node.body, node.orelse))
         else:
-            is_named = isinstance(node, ast.Call) and ast.unparse(node.func) == "torch.device"
+            is_named = isinstance(node, ast.Call) and write_node(node.func) == "torch.device"
         if isinstance(node, ast.expr) and is_named:
             if not isinstance(next(file.iter_above(node), None), (ast.Attribute, ast.Compare)):
                 yield node

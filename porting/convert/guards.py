@@ -6,7 +6,7 @@ import ast
 from typing import Dict, List, Optional, Sequence
 
 from porting.convert.editing import FileEdits
-from porting.convert.trees import iter_blocks
+from porting.convert.trees import iter_blocks, write_node
 
 __all__ = ["guard_statements"]
 
@@ -37,7 +37,7 @@ def _collect(statement: ast.stmt, marked: Dict[ast.stmt, str]) -> Optional[List[
     """Collect what is done instead of a statement; None for one that is not marked as a whole."""
     if statement in marked:
         return [marked[statement]]
-    is_autocast = isinstance(statement, ast.With) and "autocast" in ast.unparse(statement.items[0].context_expr)
+    is_autocast = isinstance(statement, ast.With) and "autocast" in write_node(statement.items[0].context_expr)
     if not (is_autocast or isinstance(statement, ast.If)):
         return None
     below = [one for block in iter_blocks(statement) for one in block if not isinstance(one, ast.Pass)]

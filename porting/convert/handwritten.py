@@ -12,7 +12,7 @@ from typing import Dict, Iterator, List, Optional, Sequence, Set
 from porting.convert.bindings import Undecided
 from porting.convert.editing import FileEdits
 from porting.convert.program import Program
-from porting.convert.trees import ProgramFile, list_targets
+from porting.convert.trees import ProgramFile, list_targets, write_node
 from porting.source.facts import Call, Kind
 
 __all__ = ["rewrite_ports"]
@@ -102,10 +102,10 @@ class _Rewriter:
             file,
             file.find_function(call.node),
             targets[0],
-            ast.unparse(model),
-            "" if loss is None else ast.unparse(loss),
-            "" if is_host else ast.unparse(keywords["optimizer"]) if "optimizer" in keywords else "",
-            ast.unparse(keywords["max_grad_norm"]) if "max_grad_norm" in keywords else "",
+            write_node(model),
+            "" if loss is None else write_node(loss),
+            "" if is_host else write_node(keywords["optimizer"]) if "optimizer" in keywords else "",
+            write_node(keywords["max_grad_norm"]) if "max_grad_norm" in keywords else "",
         )
         if not is_host and not made.optimizer:
             self._leave(file, call.node, "the port has no optimizer: the device's default, SGD with 0.01, trains it")
@@ -126,7 +126,7 @@ class _Rewriter:
         statement = file.get_statement(call.node)
         is_evaluation = call.where.in_evaluation or call.where.without_gradients
         target = statement.targets[0] if isinstance(statement, ast.Assign) and len(statement.targets) == 1 else None
-        pair = [ast.unparse(one) for one in target.elts] if isinstance(target, ast.Tuple) else []
+        pair = [write_node(one) for one in target.elts] if isinstance(target, ast.Tuple) else []
         if is_evaluation and len(pair) != 2:
             return
         if len(pair) != 2 or getattr(statement, "value", None) is not call.node or call.node.keywords:
@@ -167,10 +167,10 @@ class _Rewriter:
         if name in _NEEDLESS and is_alone:
             edits.remove(statement, "port", "plain PyTorch needs none")
         elif name == "inference" and isinstance(statement, ast.Assign) and statement.value is call.node:
-            target = ast.unparse(statement.targets[0])
+            target = write_node(statement.targets[0])
             if target.isidentifier() and isinstance(function, ast.Attribute):
                 edits.insert_before(
-                    statement, _write_inference(target, ast.unparse(function.value)), "port", "evaluation"
+                    statement, _write_inference(target, write_node(function.value)), "port", "evaluation"
                 )
                 edits.remove(statement, "port", "evaluation in plain PyTorch")
                 edits.add_import("import torch", why="an evaluation records no gradients")
@@ -181,7 +181,7 @@ class _Rewriter:
         elif name == "optimizer_state_dict":
             edits.replace(call.node, f"{made.optimizer}.state_dict()", "port", "torch's own")
         elif name in ("save", "load") and is_alone and is_simple and isinstance(function, ast.Attribute):
-            self._rewrite_checkpoint(file, statement, ast.unparse(function.value), file.text_of(given[0]), made, name)
+            self._rewrite_checkpoint(file, statement, write_node(function.value), file.text_of(given[0]), made, name)
         elif name not in _SAME:
             self._leave(file, call.node, f"`{name}` of a port has no counterpart in plain PyTorch")
 
@@ -227,8 +227,8 @@ def _find_option(keywords: Dict[str, ast.expr]) -> str:
 
 def _write_step(call: ast.Call, made: _Made, pair: Sequence[str], *, trains: bool) -> List[str]:
     output, loss = pair
-    model = ast.unparse(call.func)
-    given = [ast.unparse(one) for one in call.args]
+    model = write_node(call.func)
+    given = [write_node(one) for one in call.args]
     if made.loss:
         lines = [f"{output} = {model}({', '.join(given[:-1])})", f"{loss} = {_call(made.loss)}({output}, {given[-1]})"]
     else:

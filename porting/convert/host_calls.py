@@ -8,7 +8,7 @@ from typing import Dict, List, Optional, Sequence
 from porting.convert.program import Found, Program
 from porting.convert.sites import Role
 from porting.convert.training_step import StepError, TrainingStep
-from porting.convert.trees import Function, ProgramFile, find_keyword
+from porting.convert.trees import Function, ProgramFile, find_keyword, write_node
 from porting.source.facts import Kind, ProgramObject
 
 __all__ = ["check_host_calls", "list_host_calls", "read_optimizer"]
@@ -33,9 +33,9 @@ def read_optimizer(file: ProgramFile, backward: ast.Call, steps: Sequence[Found]
         if any(one.call is call for one in steps) and isinstance(call.func, ast.Attribute):
             if call.args or call.keywords:
                 raise StepError(file, call, "the optimizer calls a closure in its step")
-            found[ast.unparse(call.func.value)] = call.func.value
+            found[write_node(call.func.value)] = call.func.value
         elif _get_method(call) == "step" and call.args:  # a scaler's
-            found[ast.unparse(call.args[0])] = call.args[0]
+            found[write_node(call.args[0])] = call.args[0]
     if len(found) > 1:
         raise StepError(file, backward, f"{len(found)} optimizers make their steps in the loop")
     if not found:
@@ -76,10 +76,10 @@ def _check_place(step: TrainingStep, call: ast.Call, at_step: ast.Call, *, is_cl
     """Raise StepError for a call whose result is used, or which has no effect where it stands."""
     statement = step.file.get_statement(call)
     if not isinstance(statement, ast.Expr) or statement.value is not call:
-        raise StepError(step.file, call, f"what `{ast.unparse(call.func)}` returns is used")
+        raise StepError(step.file, call, f"what `{write_node(call.func)}` returns is used")
     is_clear = _get_method(call) == "zero_grad" and step.backward.lineno < call.lineno < at_step.lineno
     if is_clear or is_clip and call.lineno > at_step.lineno:
-        raise StepError(step.file, call, f"`{ast.unparse(statement)}` stands where it has no effect on the step")
+        raise StepError(step.file, call, f"`{write_node(statement)}` stands where it has no effect on the step")
 
 
 def _hand_over_norm(step: TrainingStep, call: ast.Call) -> bool:
@@ -111,14 +111,14 @@ def _check_condition(step: TrainingStep, statement: ast.stmt, calls: Sequence[as
         if isinstance(above, ast.If) and above.body not in own and above.orelse not in own:
             inner = [{node for one in block for node in ast.walk(one)} for block in (above.body, above.orelse)]
             if not all(nodes & {*calls} for nodes in inner):
-                raise StepError(step.file, statement, f"`{ast.unparse(statement)}` is not made in each turn")
+                raise StepError(step.file, statement, f"`{write_node(statement)}` is not made in each turn")
 
 
 def _read_norm(file: ProgramFile, call: ast.Call) -> ast.expr:
     norm = call.args[1] if len(call.args) > 1 else find_keyword(call, "max_norm")
-    name = ast.unparse(call.func)
+    name = write_node(call.func)
     is_alone = len(call.args) + len(call.keywords) == 2
-    is_plain = is_alone and "norm" in name and ".parameters()" in ast.unparse(call)
+    is_plain = is_alone and "norm" in name and ".parameters()" in write_node(call)
     if norm is None or not is_plain:
         raise StepError(file, call, f"`{name}` clips as no device's optimizer does")
     return norm
@@ -130,6 +130,6 @@ def _find_accumulation(step: TrainingStep, at_step: ast.Call) -> Optional[ast.Fo
     if step.file.find_loop(at_step) is loop:
         return None
     if isinstance(loop, ast.For) and isinstance(loop.iter, ast.Call) and len(loop.iter.args) == 1:
-        if ast.unparse(loop.iter.func) == "range":
+        if write_node(loop.iter.func) == "range":
             return loop
     raise StepError(step.file, step.backward, "gradients of several backward passes make one step")

@@ -25,7 +25,7 @@ from porting.convert.program import Program
 from porting.convert.sites import Role
 from porting.convert.steps import find_step
 from porting.convert.training_step import Helper, StepError, TrainingStep
-from porting.convert.trees import ProgramFile, find_keyword
+from porting.convert.trees import ProgramFile, find_keyword, write_node
 
 __all__ = ["choose_option", "port_steps"]
 
@@ -88,7 +88,7 @@ def _list_again(step: TrainingStep) -> List[str]:
                 raise StepError(step.file, unit, f"`{needed.pop()}` is made of the loss, and is read later")
             chosen.insert(0, unit)
             needed |= collect_reads(unit)
-    return [line for unit in chosen for line in ast.unparse(step.read_unit(unit)).split("\n")]
+    return [line for unit in chosen for line in write_node(step.read_unit(unit)).split("\n")]
 
 
 class _Writer:

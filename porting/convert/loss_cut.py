@@ -12,7 +12,7 @@ from porting.convert.changing_values import is_number
 from porting.convert.names import collect_reads, collect_writes, get_root, iter_chains, iter_units
 from porting.convert.program import Program
 from porting.convert.training_step import StepError, TrainingStep
-from porting.convert.trees import LOOPS, ProgramFile, list_parameters, list_targets
+from porting.convert.trees import LOOPS, ProgramFile, list_parameters, list_targets, write_node
 from porting.source.facts import Kind
 
 __all__ = ["cut_loss", "read_outputs"]
@@ -118,7 +118,7 @@ def _is_fixed(unit: ast.stmt) -> bool:
     """Tell whether a statement takes a number, or one of a tensor's shape, which a loss may do as well."""
     if not isinstance(unit, ast.Assign):
         return False
-    return isinstance(unit.value, ast.Constant) or any(word in ast.unparse(unit) for word in _SHAPES)
+    return isinstance(unit.value, ast.Constant) or any(word in write_node(unit) for word in _SHAPES)
 
 
 def _list_prelude(step: TrainingStep) -> List[ast.stmt]:
@@ -164,7 +164,7 @@ def _is_tensor(program: Program, step: TrainingStep, name: str) -> bool:
 def _list_labels(step: TrainingStep, varying: Set[str]) -> List[str]:
     """List what the loss reads of the batch; raises StepError for values of the host."""
     body = [*(step.read_unit(unit) for unit in step.loss_units), ast.Expr(step.loss)]
-    texts = list(dict.fromkeys(ast.unparse(one) for one in iter_chains(ast.Module(body, []), varying)))
+    texts = list(dict.fromkeys(write_node(one) for one in iter_chains(ast.Module(body, []), varying)))
     texts = [one for one in texts if not any(one.startswith((f"{other}.", f"{other}[")) for other in texts)]
     for name in sorted(varying):
         for one in step.file.iter_assignments(name, step.scope):
@@ -175,12 +175,12 @@ def _list_labels(step: TrainingStep, varying: Set[str]) -> List[str]:
 
 def _is_number(statement: ast.stmt, name: str) -> bool:
     if isinstance(statement, ast.For):
-        text, target = ast.unparse(statement.iter), statement.target
+        text, target = write_node(statement.iter), statement.target
         is_counted = text.startswith("enumerate(") and isinstance(target, ast.Tuple)
         return text.startswith("range(") or is_counted and list_targets(statement)[0] == name
     value = getattr(statement, "value", None)
     if isinstance(value, ast.Call):
-        return is_number(value) or ast.unparse(value.func).endswith(".item")
+        return is_number(value) or write_node(value.func).endswith(".item")
     is_sum = isinstance(value, (ast.Constant, ast.BinOp))
     return is_sum and not any(isinstance(one, ast.Call) for one in ast.walk(statement))
 

@@ -13,6 +13,7 @@ from typing import Any, Dict, List, Optional, Set, Tuple
 from porting.convert.names import collect_reads, collect_writes, drop_moves, parse_expression, substitute
 from porting.convert.places import PortPlace
 from porting.convert.training_step import StepError, TrainingStep
+from porting.convert.trees import write_node
 
 __all__ = ["PortedLoss", "make_loss"]
 
@@ -55,10 +56,10 @@ def _find_own_loss(step: TrainingStep) -> Optional[Dict[str, str]]:
     if not step.loss_units and step.loss_name in step.outputs:
         return {} if len(step.outputs) == 1 else {"loss_output": str(step.outputs.index(step.loss_name))}
     value: Any = getattr(step.loss_units[0], "value", None) if step.loss_units else step.loss
-    is_part = isinstance(value, (ast.Attribute, ast.Subscript)) and ast.unparse(value.value) == step.outputs[0]
+    is_part = isinstance(value, (ast.Attribute, ast.Subscript)) and write_node(value.value) == step.outputs[0]
     if len(step.outputs) > 1 or len(step.loss_units) > 1 or not is_part:
         return None
-    return {"loss_output": repr(value.attr) if isinstance(value, ast.Attribute) else ast.unparse(value.slice)}
+    return {"loss_output": repr(value.attr) if isinstance(value, ast.Attribute) else write_node(value.slice)}
 
 
 def _name_labels(step: TrainingStep, taken: Set[str]) -> List[str]:
@@ -87,7 +88,7 @@ def _write_body(step: TrainingStep, place: PortPlace) -> Tuple[List[str], str, T
     texts.update({text: name for text, name in zip(step.labels, labels) if text != name})
     last = units[-1] if units else None
     result: ast.expr = step.loss
-    if isinstance(last, ast.Assign) and [ast.unparse(one) for one in last.targets] == [ast.unparse(result)]:
+    if isinstance(last, ast.Assign) and [write_node(one) for one in last.targets] == [write_node(result)]:
         units, result = units[:-1], last.value
     lines = [drop_moves(line) for unit in units for line in substitute(unit, texts)]
     output = step.outputs[0] if len(step.outputs) == 1 else "outputs"
@@ -100,9 +101,9 @@ def _write_body(step: TrainingStep, place: PortPlace) -> Tuple[List[str], str, T
 def _find_function(place: PortPlace, result: str, names: Tuple[str, str]) -> str:
     """Return the loss where it is a function or module of output and label as it is; empty where it is not."""
     node = parse_expression(result)
-    if not isinstance(node, ast.Call) or node.keywords or [ast.unparse(one) for one in node.args] != list(names):
+    if not isinstance(node, ast.Call) or node.keywords or [write_node(one) for one in node.args] != list(names):
         return ""
-    text, is_known = ast.unparse(node.func), not set(names) & collect_reads(node.func)
+    text, is_known = write_node(node.func), not set(names) & collect_reads(node.func)
     if text.startswith("self."):  # it may be assigned later
         lines = [one.lineno for one in place.file.iter_assignments(text, place.file.find_scope(place.anchor))]
         is_known = is_known and bool(lines) and max(lines) < place.anchor.lineno

@@ -15,7 +15,7 @@ from porting.convert.editing import FileEdits
 from porting.convert.names import collect_reads
 from porting.convert.program import Found, Program
 from porting.convert.sites import Role
-from porting.convert.trees import ProgramFile, list_targets
+from porting.convert.trees import ProgramFile, list_targets, write_node
 
 __all__ = ["MOST_SHAPES", "import_guarded", "port_models"]
 
@@ -114,7 +114,7 @@ def _put_penalties_on_host(
     for call in program.facts.calls:
         words = {one.arg: one.value for one in call.node.keywords}
         file = program.find_file(call.where.file)
-        is_higher = "create_graph" in words and ast.unparse(words["create_graph"]) != "False"
+        is_higher = "create_graph" in words and write_node(words["create_graph"]) != "False"
         if call.name != "torch.autograd.grad" or file is None or not is_higher:
             continue
         outputs = words.get("outputs", call.node.args[0] if call.node.args else call.node)

@@ -10,6 +10,8 @@ import ast
 import re
 from typing import Iterator, List, Mapping, Sequence, Set
 
+from porting.convert.trees import write_node
+
 __all__ = [
     "collect_reads",
     "collect_writes",
@@ -100,7 +102,7 @@ def iter_chains(node: ast.AST, names: Set[str]) -> Iterator[ast.expr]:
     """Iterate over what is read of some names: `batch.label`, `batch["y"]`, or the name where it is a tensor itself.
 
     >>> tree = ast.parse("f(out, batch.y.view(-1), target.shape[0])")
-    >>> [ast.unparse(one) for one in iter_chains(tree, {"batch", "target"})]
+    >>> [write_node(one) for one in iter_chains(tree, {"batch", "target"})]
     ['batch.y', 'target']
     """
     for child in ast.iter_child_nodes(node):
@@ -129,7 +131,7 @@ class _Substitution(ast.NodeTransformer):
 
     def generic_visit(self, node: ast.AST) -> ast.AST:
         if isinstance(node, ast.expr) and isinstance(getattr(node, "ctx", ast.Load()), ast.Load):
-            text = ast.unparse(node)
+            text = write_node(node)
             if text in self._others:
                 return parse_expression(self._others[text])
         return super().generic_visit(node)
@@ -137,5 +139,5 @@ class _Substitution(ast.NodeTransformer):
 
 def substitute(node: ast.AST, others: Mapping[str, str]) -> List[str]:
     """Return the lines of a statement or expression in which some expressions, as texts, have become others."""
-    copied = ast.parse(ast.unparse(node))
-    return ast.unparse(_Substitution(others).visit(copied)).split("\n")
+    copied = ast.parse(write_node(node))
+    return write_node(_Substitution(others).visit(copied)).split("\n")

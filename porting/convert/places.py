@@ -15,7 +15,7 @@ from porting.convert.bindings import Binding, list_bindings
 from porting.convert.names import collect_reads, get_root, parse_expression, substitute
 from porting.convert.program import Program
 from porting.convert.training_step import StepError, TrainingStep
-from porting.convert.trees import Function, ProgramFile, find_argument, find_default, list_parameters
+from porting.convert.trees import Function, ProgramFile, find_argument, find_default, list_parameters, write_node
 
 __all__ = ["PortPlace", "find_place"]
 
@@ -66,7 +66,7 @@ class _Level:
 
 def find_place(program: Program, step: TrainingStep) -> PortPlace:
     """Find the place of the port of a step's model; raises StepError where there is none."""
-    texts = {"model": step.model, "optimizer": ast.unparse(step.optimizer)}
+    texts = {"model": step.model, "optimizer": write_node(step.optimizer)}
     texts.update({name: name for name in step.constants})
     if step.max_norm is not None:
         texts.update({name: name for name in collect_reads(step.max_norm)})
@@ -131,20 +131,20 @@ def _say_above(level: _Level, function: ast.FunctionDef, file: ProgramFile, call
     """Say an expression of a function in the words of its caller."""
     root = _get_root(text)
     if root == "self":
-        if isinstance(call.func, ast.Attribute) and ast.unparse(call.func.value) == "self":
+        if isinstance(call.func, ast.Attribute) and write_node(call.func.value) == "self":
             return text
         raise level.refuse(f"`{text}` has another name where `{function.name}` is called")
     if root in list_parameters(function):
         given = find_argument(function, call, root) or find_default(function, root)
         if given is None or not _is_name(given):
             raise StepError(file, call, f"`{root}` of `{function.name}` is given by a value without a name")
-        return substitute(parse_expression(text), {root: ast.unparse(given)})[0]
+        return substitute(parse_expression(text), {root: write_node(given)})[0]
     own = list(level.file.iter_assignments(root, function))
     if own:
         value = own[0].value if len(own) == 1 and isinstance(own[0], ast.Assign) and text == root else None
         if value is None or not all(_is_global(level.file, one) for one in collect_reads(value)):
             raise StepError(level.file, own[0], f"`{root}` exists in `{function.name}` alone")
-        text = ast.unparse(value)
+        text = write_node(value)
     names = collect_reads(parse_expression(text))
     if file is not level.file and not all(_has_same(level.file, file, name) for name in names):
         raise StepError(file, call, f"`{text}` is not known here, where the port is made")

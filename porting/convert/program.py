@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Type, TypeVar
 
 from porting.convert.sites import Role, Site
-from porting.convert.trees import Function, ProgramFile, list_bases
+from porting.convert.trees import Function, ProgramFile, list_bases, write_node
 from porting.diagnostics import ExecutableError
 from porting.source.facts import Call, Facts, Kind, ProgramObject
 from porting.source.project import Project, read_programs
@@ -104,7 +104,7 @@ class Program:
         if own:
             return id(owner) in own
         function, caller = call.node.func, self.find_file(call.where.file)
-        if caller is None or not (isinstance(function, ast.Attribute) and ast.unparse(function.value) == "self"):
+        if caller is None or not (isinstance(function, ast.Attribute) and write_node(function.value) == "self"):
             return True
         around = caller.find_class(call.node)
         if around is None:

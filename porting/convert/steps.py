@@ -15,7 +15,7 @@ from porting.convert.names import collect_reads, collect_writes, get_root, iter_
 from porting.convert.program import Found, Program
 from porting.convert.sites import Role
 from porting.convert.training_step import Helper, StepError, TrainingStep
-from porting.convert.trees import LOOPS, Function, ProgramFile, find_argument, list_parameters
+from porting.convert.trees import LOOPS, Function, ProgramFile, find_argument, list_parameters, write_node
 from porting.source.facts import Kind
 
 __all__ = ["find_step"]
@@ -65,7 +65,7 @@ def _read_loss(program: Program, file: ProgramFile, calls: Sequence[ast.Call]) -
         loss = call.func.value
         if isinstance(loss, ast.Call) and isinstance(loss.func, ast.Attribute) and loss.func.attr == "scale":
             loss = loss.args[0]
-        texts[ast.unparse(loss)] = loss
+        texts[write_node(loss)] = loss
     blocks = [{id(block) for block, _ in file.list_blocks(file.get_statement(call))} for call in calls]
     if len(texts) > 1 or any(one <= other for n, one in enumerate(blocks) for other in blocks[n + 1 :]):
         raise StepError(file, calls[-1], "a step has several backward passes, and a device's call makes one")
@@ -97,7 +97,7 @@ def _find_forward(
 
 def _are_several(file: ProgramFile, calls: Sequence[ast.Call]) -> bool:
     """Tell whether calls differ, or are not those of the branches of one `if`."""
-    return len({ast.unparse(call) for call in calls}) > 1 or len({_find_branch(file, call) for call in calls}) > 1
+    return len({write_node(call) for call in calls}) > 1 or len({_find_branch(file, call) for call in calls}) > 1
 
 
 def _find_branch(file: ProgramFile, call: ast.AST) -> ast.stmt:
@@ -139,7 +139,7 @@ def _read_helper(
     if len(returns) != 1 or not isinstance(last, ast.Return) or last.value is None:
         raise StepError(owner, function, f"`{function.name}` does not end with its only `return`")
     parts = last.value.elts if isinstance(last.value, ast.Tuple) else [last.value]
-    elements, tests = [ast.unparse(one) for one in parts], _list_tests(owner, call)
+    elements, tests = [write_node(one) for one in parts], _list_tests(owner, call)
     return taken[0], Helper(owner, function, _find_branch(owner, call), last, elements, calls, tests)
 
 
@@ -147,7 +147,7 @@ def _list_tests(file: ProgramFile, node: ast.AST) -> List[str]:
     """List the tests of the `if`s around a node in its function that have to hold."""
     around = [block[number] for block, number in file.list_blocks(file.get_statement(node))]
     pairs = [(one, inner) for one, inner in zip(around, around[1:]) if isinstance(one, ast.If)]
-    texts = [(ast.unparse(one.test), inner in one.body) for one, inner in pairs]
+    texts = [(write_node(one.test), inner in one.body) for one, inner in pairs]
     return [text if is_first else f"not ({text})" for text, is_first in reversed(texts)]
 
 

@@ -8,7 +8,7 @@ from typing import List, Optional, Set
 
 from porting.convert.bindings import Undecided
 from porting.convert.names import substitute
-from porting.convert.trees import Function, ProgramFile
+from porting.convert.trees import Function, ProgramFile, write_node
 
 __all__ = ["Helper", "StepError", "TrainingStep"]
 
@@ -76,7 +76,7 @@ class TrainingStep:
         """The model, as it is called."""
         function = self.call.func
         is_method = isinstance(function, ast.Attribute) and function.attr == "forward"
-        return ast.unparse(function.value if isinstance(function, ast.Attribute) and is_method else function)
+        return write_node(function.value if isinstance(function, ast.Attribute) and is_method else function)
 
     @property
     def scope(self) -> ast.AST:
@@ -92,4 +92,4 @@ class TrainingStep:
         """Return a statement of the loss, in which the output has a name if it has none in the loop."""
         if unit is not self.unit or not self.is_nested:
             return unit
-        return ast.parse("\n".join(substitute(unit, {ast.unparse(self.call): self.outputs[0]}))).body[0]
+        return ast.parse("\n".join(substitute(unit, {write_node(self.call): self.outputs[0]}))).body[0]

@@ -23,6 +23,7 @@ __all__ = [
     "list_bases",
     "list_parameters",
     "list_targets",
+    "write_node",
 ]
 
 Function = Union[ast.FunctionDef, ast.AsyncFunctionDef]
@@ -116,7 +117,7 @@ class ProgramFile:
         for block, number in self.list_blocks(statement):
             one = block[number]
             is_open = isinstance(one, (ast.With, ast.AsyncWith))
-            is_main = isinstance(one, ast.If) and "__name__" in ast.unparse(one.test)
+            is_main = isinstance(one, ast.If) and "__name__" in write_node(one.test)
             if not (is_open or is_main):
                 return one
         return statement
@@ -143,7 +144,7 @@ class ProgramFile:
 
     def text_of(self, node: ast.AST) -> str:
         """Return the source of an expression, in one line."""
-        return self.unit.text_of(node) or ast.unparse(node)
+        return self.unit.text_of(node) or write_node(node)
 
 
 def list_parameters(scope: ast.AST) -> List[str]:
@@ -178,7 +179,12 @@ def find_default(function: Function, name: str) -> Optional[ast.expr]:
 
 def list_bases(node: ast.ClassDef) -> List[str]:
     """List the last words of the bases of a class."""
-    return [ast.unparse(one).rpartition(".")[2] for one in node.bases]
+    return [write_node(one).rpartition(".")[2] for one in node.bases]
+
+
+def write_node(node: ast.AST) -> str:
+    """Write an expression or a statement as Python, in one form whatever its source looks like."""
+    return ast.unparse(node)  # novm - conversions want Python 3.9, as the simulator does
 
 
 def list_targets(statement: ast.stmt) -> List[str]:
@@ -193,7 +199,7 @@ def list_targets(statement: ast.stmt) -> List[str]:
     elif isinstance(statement, (ast.Import, ast.ImportFrom)):
         return [(alias.asname or alias.name).partition(".")[0] for alias in statement.names]
     flat = [one for target in targets for one in _iter_targets(target)]
-    return [ast.unparse(one) for one in flat if isinstance(one, (ast.Name, ast.Attribute))]
+    return [write_node(one) for one in flat if isinstance(one, (ast.Name, ast.Attribute))]
 
 
 def _iter_targets(target: ast.AST) -> Iterator[ast.AST]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from porting.cli.main import main
-from porting.convert import work
+from porting.convert import commands, work
 from porting.convert.dry_run import DryRun
 from porting.convert.work import Outcome
 from porting.diagnostics import PortingError
@@ -34,6 +34,13 @@ def project(tmp_path, monkeypatch):
 def test_words_that_do_not_go_together_are_refused(words, fault, capsys):
     assert main(words) == 2
     assert fault in capsys.readouterr().err
+
+
+def test_a_python_without_the_simulator_is_told_which_one_it_takes(monkeypatch, capsys):
+    monkeypatch.setattr(commands, "_LEAST_PYTHON", (99,))
+
+    assert main(["convert", "."]) == 2
+    assert "needs Python 3.9 or a later one" in capsys.readouterr().err
 
 
 def test_a_notebook_is_refused_with_the_command_that_makes_a_script_of_it(project, capsys):

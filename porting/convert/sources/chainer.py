@@ -10,6 +10,7 @@ from typing import Iterator, List, Mapping, Set
 
 from porting.convert.bindings import Undecided
 from porting.convert.program import Program
+from porting.convert.trees import write_node
 
 __all__ = ["is_of_chainer", "list_chainer_lines"]
 
@@ -65,7 +66,7 @@ def list_chainer_lines(program: Program) -> List[Undecided]:
     seen: Set[int] = set()
     for call in program.facts.calls:
         file = program.find_file(call.where.file)
-        text = "" if file is None else ast.unparse(call.node.func)
+        text = "" if file is None else write_node(call.node.func)
         advice = _find_advice(call.name, text)
         if file is not None and advice and id(call.node) not in seen:
             seen.add(id(call.node))
@@ -85,7 +86,7 @@ def _iter_classes(program: Program) -> Iterator[Undecided]:
     """Iterate over the classes of links, which become modules."""
     for file in program.files.values():
         for node in ast.walk(file.tree):
-            bases = [ast.unparse(base) for base in node.bases] if isinstance(node, ast.ClassDef) else []
+            bases = [write_node(base) for base in node.bases] if isinstance(node, ast.ClassDef) else []
             if any(base.rpartition(".")[2] in ("Chain", "ChainList", "Link") for base in bases):
                 advice = "inherit from `nn.Module`, and name `__call__` `forward`"
                 yield Undecided(file.path, getattr(node, "lineno", 1), f"`{bases[0]}` is Chainer's", advice)

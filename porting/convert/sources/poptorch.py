@@ -11,7 +11,7 @@ from typing import Dict, Iterator, List, Mapping, Optional, Set
 from porting.convert.bindings import Undecided
 from porting.convert.editing import FileEdits
 from porting.convert.program import Program
-from porting.convert.trees import ProgramFile, find_keyword, list_targets
+from porting.convert.trees import ProgramFile, find_keyword, list_targets, write_node
 from porting.source.facts import Call, Kind, ProgramObject
 
 __all__ = ["is_of_poptorch", "port_executors"]
@@ -124,7 +124,7 @@ class _Writer:
 
     def _say(self, node: Optional[ast.AST]) -> str:
         """Write an argument in the words of this package."""
-        return "" if node is None else ast.unparse(node).replace("poptorch.Options()", "PortOptions()")
+        return "" if node is None else write_node(node).replace("poptorch.Options()", "PortOptions()")
 
     def _write_other(self, file: ProgramFile, call: Call) -> None:
         """Write what has a word of its own, or none, in this package."""
@@ -256,7 +256,7 @@ class _Writer:
         if name == "randomSeed":
             code = f"torch.manual_seed({self._say(call.node.args[0])})"
             self._edits[file.path].insert_before(statement, code, "port", "PopTorch seeds the host, too")
-        is_first = isinstance(holder, ast.Call) and ast.unparse(holder) == "poptorch.Options()"
+        is_first = isinstance(holder, ast.Call) and write_node(holder) == "poptorch.Options()"
         if is_first:
             self._replace(file, call.node, f"PortOptions({setting})", "the port's options")
             return
@@ -295,9 +295,9 @@ class _Writer:
             self._leave(file, call.node, f"`{unknown}` of PopTorch's loader has no counterpart", advice)
             return
         size = f"{_bracket(rows)} * {self._say(options)}.micro_batches_per_call"
-        if isinstance(options, ast.Call) and ast.unparse(options) == "poptorch.Options()":
+        if isinstance(options, ast.Call) and write_node(options) == "poptorch.Options()":
             size = _bracket(rows)
-        words = [f"batch_size={size}", *(f"{one.arg}={ast.unparse(one.value)}" for one in others)]
+        words = [f"batch_size={size}", *(f"{one.arg}={write_node(one.value)}" for one in others)]
         # PopTorch's default
         words += [] if any(one.arg == "drop_last" for one in others) else ["drop_last=True"]
         code = f"torch.utils.data.DataLoader({self._say(dataset)}, {', '.join(words)})"
@@ -344,7 +344,7 @@ class _Writer:
                 lines.add(name.lineno)
                 above = next(file.iter_above(name))
                 self._leave(
-                    file, name, f"`{ast.unparse(above)}` has no counterpart", "stages are `PortOptions(stages=)`"
+                    file, name, f"`{write_node(above)}` has no counterpart", "stages are `PortOptions(stages=)`"
                 )
         is_left = any(one.path == file.path and "poptorch" in file.unit.lines[one.line - 1] for one in self.left)
         for one in imports:
@@ -372,9 +372,9 @@ def _find_target(holder: ast.expr) -> str:
         holder = holder.func.value
         if isinstance(holder, ast.Attribute) and holder.attr in _GROUPS:
             holder = holder.value
-    return ast.unparse(holder) if isinstance(holder, (ast.Name, ast.Attribute)) else ""
+    return write_node(holder) if isinstance(holder, (ast.Name, ast.Attribute)) else ""
 
 
 def _bracket(node: Optional[ast.expr]) -> str:
-    text = "1" if node is None else ast.unparse(node)
+    text = "1" if node is None else write_node(node)
     return text if node is None or isinstance(node, (ast.Constant, ast.Name, ast.Attribute, ast.Call)) else f"({text})"

@@ -12,7 +12,7 @@ from porting.convert.bindings import Undecided
 from porting.convert.device_option import WHY_ENVIRONMENT, DeviceOption
 from porting.convert.editing import FileEdits
 from porting.convert.program import Program
-from porting.convert.trees import ProgramFile, find_keyword, list_targets
+from porting.convert.trees import ProgramFile, find_keyword, list_targets, write_node
 
 __all__ = ["port_trainers"]
 
@@ -106,7 +106,7 @@ def _list_heirs(program: Program) -> List[str]:
         if "transformers" in file.unit.text:
             classes = [one for one in ast.walk(file.tree) if isinstance(one, ast.ClassDef)]
             for one in classes:
-                bases = [ast.unparse(base).rpartition(".")[2] for base in one.bases]
+                bases = [write_node(base).rpartition(".")[2] for base in one.bases]
                 if any(base in ("Trainer", "Seq2SeqTrainer") for base in bases):
                     found.add(f"{file.module_name}.{one.name}")
     return sorted(found)
@@ -118,8 +118,8 @@ def _iter_instantiated(file: ProgramFile) -> Iterator[Tuple[ProgramFile, ast.Cal
         return
     for node in ast.walk(file.tree):
         if isinstance(node, ast.AnnAssign) and isinstance(node.value, ast.Call):
-            is_made = ast.unparse(node.value.func).rpartition(".")[2] == "instantiate"
-            if is_made and ast.unparse(node.annotation).rpartition(".")[2] == "Trainer":
+            is_made = write_node(node.value.func).rpartition(".")[2] == "instantiate"
+            if is_made and write_node(node.annotation).rpartition(".")[2] == "Trainer":
                 yield file, node.value
 
 
@@ -157,7 +157,7 @@ class _Planner:
         """Let a port have its own values of settings that are for other devices."""
         for keyword in call.keywords:
             instead = _INSTEAD[library].get(keyword.arg or "")
-            given = ast.unparse(keyword.value).replace("'", '"')
+            given = write_node(keyword.value).replace("'", '"')
             if instead is not None and given not in (instead, "32", "None", '"auto"'):
                 code = f"{instead} if {self._option.test} else WHOLE"
                 self._edits[file.path].replace(keyword.value, code, "cuda", _WHY_ONE)
@@ -179,7 +179,7 @@ class _Planner:
         if not isinstance(model, (ast.Name, ast.Attribute)):
             self._leave(file, call, "the trainer's model has no name here", "give it one, and convert again")
             return
-        name = ast.unparse(model)
+        name = write_node(model)
         function = file.find_function(call)
         key = file.path, 0 if function is None else function.lineno, name
         if key in self._routed:
