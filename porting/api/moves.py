@@ -153,6 +153,15 @@ class FixedModule(nn.Module):
 
         return call
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute of the user's model there, where `forward` reads it, and one of this module here."""
+        own = self.__dict__
+        port = None if name[:1] == "_" or name in own else own.get("_port")
+        if port is not None and name in vars(port.model) and not hasattr(type(self), name):
+            setattr(port.model, name, value)
+        else:
+            super().__setattr__(name, value)
+
     def __reduce__(self) -> NoReturn:
         raise DeviceError.at_caller(
             "D003",

@@ -399,6 +399,20 @@ def test_copying_or_pickling_the_ported_model_says_what_to_save_instead(copied, 
 # -- the rest of the model
 
 
+@pytest.mark.parametrize("loop", ["device", "host"])
+def test_an_attribute_that_is_set_on_a_port_is_the_models(loop):
+    model = torch.nn.Linear(2, 2)
+    model.scale = 1.0
+    port = to_ipu(model, *([] if loop == "host" else [torch.nn.MSELoss()]), loop=loop, device="sim")
+
+    port.scale, port.own = 2.0, 3.0
+    port.eval()
+
+    assert (model.scale, port.scale, port.own) == (2.0, 2.0, 3.0)
+    assert not hasattr(model, "own")
+    assert not model.training
+
+
 def test_attributes_and_methods_are_those_of_the_model(ported, make_model):
     assert [name for name, _ in ported.named_parameters()] == [name for name, _ in make_model().named_parameters()]
     assert ported.get_submodule("3").out_features == 3
