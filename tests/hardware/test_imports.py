@@ -34,6 +34,7 @@ CAPTURING_PARTS = (
     "analysis.operator_support",
     "analysis.step_checks",
     "analysis.step_effects",
+    "bench.plan_growth",
     "check.batch_look",
     "check.freeze_search",
     "check.model_check",
@@ -42,7 +43,7 @@ CAPTURING_PARTS = (
     "verify.fault_location",
 )
 # modules that an extra brings, which a machine with IPUs need not have
-OF_EXTRAS = ("source.patches.edits", "source.patches.fixes")
+OF_EXTRAS = ("convert.", "source.patches.edits", "source.patches.fixes")
 # a name of a package that is there, as `porting.check` is, and captures when it is called
 CAPTURE_WHEN_CALLED = ("check",)
 MAY_NEED_CAPTURE = (*NEED_CAPTURE, *CAPTURE_WHEN_CALLED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
 from pathlib import Path
@@ -51,10 +52,11 @@ class Losses(List[float]):
 
 
 def run_main(main: Callable[[], Any], file: str, num_steps: int) -> Losses:
-    """Call a step's `main` as its command line would, a port's on the simulator; return the first losses."""
+    """Call a step's `main` as its command line would, a port's where ports train; return the first losses."""
     words = ["--epochs", str(-(-num_steps // STEPS_OF_AN_EPOCH))]
     if "to_ipu" in Path(file).read_text(encoding="utf-8"):
-        words += ["--device", "sim"]
+        has_poptorch = importlib.util.find_spec("poptorch") is not None
+        words += ["--device", os.environ.get("PORTING_DEVICE") or ("ipu" if has_poptorch else "sim")]
     before, environment = sys.argv, dict(os.environ)
     sys.argv = [file, *words]
     try:
