@@ -14,6 +14,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
+from ..diagnostics import OptionError
 from ..machines import Machine
 from ..options import PortOptions
 from .ladder import CHEAP, LADDER, WORTH_IT, Propose, spend_spare
@@ -150,7 +151,10 @@ def _iter_remedies(
         change = propose(step, together, written, limit)
         if change is None:
             continue
-        changed, changed_options = replace(together, **change.layout), written.replace(**change.options)
+        try:
+            changed, changed_options = replace(together, **change.layout), written.replace(**change.options)
+        except OptionError:
+            continue  # it contradicts another option of the user's
         changed_size = measure_fullest(step, changed)
         changed_speed = pace(changed, changed_options) if pace else None
         gain, error = speed.compare(changed_speed) if speed and changed_speed else (None, None)

@@ -128,3 +128,15 @@ def test_spare_memory_is_spent_back_on_outputs_that_need_no_second_computation()
     assert whole.suggested.recompute.endswith(" MB")
     assert len(suggested.options.recompute) > len(names)
     assert suggested.fits
+
+
+def test_a_remedy_that_contradicts_an_option_of_the_users_is_none():
+    ported, batch = ported_gpt(batch=32)
+    kept, _batch = ported_gpt(batch=32, keep_gradients=True)
+
+    helps, still_helps = ([remedy.options for remedy in memory_report(one, batch).remedies] for one in (ported, kept))
+
+    # an accumulation wants an output mode that returns every gradient
+    assert any("micro_batch" in options for options in helps)
+    assert still_helps
+    assert not any("micro_batch" in options for options in still_helps)

@@ -41,6 +41,7 @@ WITHOUT_NUMBERS = {
     "chainer_weights": "reads weights before there is a training",
     "checkpoint_folder": "names files",
     "derivatives": "refuses what the device cannot differentiate",
+    "filled_rows": "fills batches of evaluations, whose rows are left out again",
     "fixed_batch": "a dataset of the user's, that both sides read",
     "followed_state": "shows the device's state to the user's optimizer, which no proof reads",
     "half_ranges": "measures what half precision cannot hold",
@@ -52,6 +53,7 @@ WITHOUT_NUMBERS = {
     "sample_audit": "counts what a loader shows, and changes nothing",
     "record_parsers": "tells PopTorch's front end where tensors are, which the simulator finds by itself",
     "replica_buffers": "keeps buffers of other replicas than the first, which no proof reads",
+    "stage_calls": "counts calls of modules while a step is traced",
     "stages": "says which IPU computes a layer",
     "tracing_guards": "refuses, and answers questions while a step is traced",
 }
