@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
@@ -148,6 +149,7 @@ class _Trial:
         self._plains: List[Observation] = []
         self._cpu, self._helps = Observation(), [Observation(), Observation()]
         self._findings: Sequence[Finding] = ()
+        self._found = "nothing was found"
         self._ported: Optional[Observation] = None
         self._certified: Optional[Tuple[Certificate, Judgement]] = None
         self._refused = ""
@@ -180,6 +182,12 @@ class _Trial:
         try:
             report = assemble_report(script, look_at_sources([script]))
             self._findings = [one for one in report.standing if one.severity is Severity.ERROR]
+            advice = Counter(one.code for one in report.standing if one.severity is not Severity.ERROR)
+            if advice:
+                counted = [f"{code} x{count}" if count > 1 else code for code, count in advice.items()]
+                self._found = f"no error was found, only {join_names(counted, quote='')}"
+            elif not report.is_clean:
+                self._found = "nothing was found in what was read"
         except PortingError as error:
             self._findings = [error.finding]
 
@@ -274,7 +282,7 @@ class _Trial:
         faults += [f"`--help` does not list `{lacking[0]}`"] if lacking else []
         lack = self._find_lack(1)
         faults += [] if lack else [self._find_difference(1)]
-        passed = "it starts with the old command line, its first step is the original's, and no error was found"
+        passed = f"it starts with the old command line, its first step is the original's, and {self._found}"
         command = f"porting check {shlex.quote(self._runs.pair.ported)}"
         return _make_column("specification", faults, lack, passed, numbers, f"{command} && {self._say_start()}")
 

@@ -315,7 +315,10 @@ def iter_rates_set_by_hand(reading: Reading) -> Iterator[Finding]:
 
 
 def _tells_device(reading: Reading) -> bool:
-    return bool(reading.facts.list_methods("setOptimizer", "scheduler", "set_optimizer"))
+    ports = reading.facts.list_program_objects(Kind.PORT)
+    # a port that `to_ipu` makes reads the settings of torch's optimizer before each call
+    follows = bool(ports) and all(port.name == "porting.to_ipu" for port in ports)
+    return follows or bool(reading.facts.list_methods("setOptimizer", "scheduler", "set_optimizer"))
 
 
 def _is_scheduler(reading: Reading, call: Call) -> bool:
