@@ -30,6 +30,7 @@ def test_a_port_is_taken_out_byte_for_byte(text, style):
     assert convert_and_eject(text, style) == text
 
 
+@pytest.mark.slow
 @given(
     head=st.lists(st.sampled_from(_LINES), max_size=4),
     model=st.sampled_from(_MODELS),

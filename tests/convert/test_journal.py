@@ -75,6 +75,7 @@ def read_tree(root):
     return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["SIGKILL", "SIGINT"])
 def test_a_change_that_ends_at_any_moment_is_whole_or_none(how, root):
     inodes = {name: (root / name).stat().st_ino for name in BEFORE}
@@ -99,6 +100,7 @@ def test_a_change_that_ends_at_any_moment_is_whole_or_none(how, root):
     assert seen == {"before", "after"}
 
 
+@pytest.mark.slow
 def test_a_folder_that_is_made_is_there_as_a_whole_or_not_at_all(root):
     moment, is_complete = 0, False
     while not is_complete:

@@ -206,6 +206,7 @@ def test_what_cannot_be_compared_was_not_run(name, prove):
     assert not proof.is_proven
 
 
+@pytest.mark.slow
 def test_a_program_that_hangs_is_ended(prove):
     proof = prove(original=ORIGINAL.replace("torch.manual_seed(0)", "import time; time.sleep(1000)"), limit_seconds=1)
 
@@ -219,6 +220,7 @@ SLOW = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SLOW)
 def test_what_takes_too_long_is_not_run_and_no_fault(name, prove):
     proof = prove(change(CONVERTED, SLOW[name]), limit_seconds=15)
