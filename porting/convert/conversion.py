@@ -97,13 +97,20 @@ class Conversion:
 
 
 def plan_conversion(
-    root: str, script: str, arguments: Sequence[str] = (), *, style: str, sites: Optional[Sequence[Site]] = None
+    root: str,
+    script: str,
+    arguments: Sequence[str] = (),
+    *,
+    style: str,
+    sites: Optional[Sequence[Site]] = None,
+    program: Optional[Program] = None,
 ) -> Conversion:
     """Plan the conversion of a script and of what it imports of its project; nothing is run or written.
 
-    `sites` are those that a dry run has shown.
+    `sites` are those that a dry run has shown. `program` is the script as `read_program` has read it, which several
+    styles may be planned from.
     """
-    program = read_program(root, os.path.join(root, script))
+    program = read_program(root, os.path.join(root, script)) if program is None else program
     if sites is not None:
         program.add_sites(sites)
     edits = {file.path: FileEdits(file, Path(file.path).read_bytes()) for file in program.files.values()}

@@ -22,9 +22,11 @@ from porting.convert.conversion import PLAIN, POPTORCH, STYLES, Conversion, plan
 from porting.convert.dry_run import DryRun, run_program
 from porting.convert.ejection import plan_ejection
 from porting.convert.port_proof import prove_ports
+from porting.convert.program import read_program
 from porting.convert.proof import ConvertedProgram, Proof, prove_conversion
 from porting.convert.proof import Outcome as Passed
 from porting.convert.report import describe_conversion, write_report
+from porting.convert.sources.poptorch import is_of_poptorch
 from porting.convert.targets import Target, as_only_process, find_target
 from porting.convert.writing import require_destination, write_project
 from porting.diagnostics import PortingError, join_names, say_number
@@ -106,7 +108,11 @@ def _report(
 def _convert(target: Target, arguments: argparse.Namespace, tell: Tell) -> Tuple[Conversion, Optional[Proof]]:
     """Convert in the wanted style, or in the first one that leaves nothing and is proven."""
     notes: List[str] = []
-    is_observed = target.is_run and not arguments.plan and _is_plain(target)
+    tell(f"reading {target.script}")
+    root = str(target.root)
+    program = read_program(root, os.path.join(root, target.script))
+    # a program of PopTorch's does not train without a device
+    is_observed = target.is_run and not arguments.plan and not is_of_poptorch(program)
     seen = _observe(target, tell, notes) if is_observed else None
     sites = None if seen is None else seen.sites
     styles = [arguments.style] if arguments.style else [*STYLES]
@@ -115,7 +121,7 @@ def _convert(target: Target, arguments: argparse.Namespace, tell: Tell) -> Tuple
         notes.append("the idiomatic style was left: gradients of several backward passes make one step")
     for style in styles:
         tell(f"planning, style {style}")
-        made = plan_conversion(str(target.root), target.script, target.arguments, style=style, sites=sites)
+        made = plan_conversion(root, target.script, target.arguments, style=style, sites=sites, program=program)
         made.notes += notes
         is_last = style == styles[-1] or made.style != style
         if made.left and not is_last:
@@ -130,11 +136,6 @@ def _convert(target: Target, arguments: argparse.Namespace, tell: Tell) -> Tuple
         reason = next(one.reason for one in proof.columns if one.outcome is not Passed.PASSED)
         notes.append(f"the {style} style was not taken: {reason}")
     return made, proof
-
-
-def _is_plain(target: Target) -> bool:
-    """Tell whether a program may train without a device, by what its script says."""
-    return b"import poptorch" not in (target.root / target.script).read_bytes()
 
 
 def _observe(target: Target, tell: Tell, notes: List[str]) -> DryRun:
