@@ -32,7 +32,7 @@ def plan_ejection(root: str, script: str, arguments: Sequence[str], port_argumen
     made = Conversion(root, script, arguments, PLAIN, option)
     edits: Dict[str, FileEdits] = {}
     if not _has_plain_branches(root):
-        made.option, made.notes = DeviceOption(words={"sim": ()}), [_NOTE]
+        made.option = DeviceOption(words={"sim": ()})
         program = read_program(root, os.path.join(root, script))
         edits = {file.path: FileEdits(file, Path(file.path).read_bytes()) for file in program.files.values()}
         made.left += rewrite_ports(program, edits)
@@ -55,6 +55,7 @@ def plan_ejection(root: str, script: str, arguments: Sequence[str], port_argumen
             made.edits.append(Edit(path, 1, "port", "of each branch the plain one stays"))
         known = {one.line for one in made.left if os.path.realpath(one.path) == os.path.realpath(path)}
         made.left += [one for one in _iter_left(path, after) if not known]
+    made.notes += [_NOTE] if edits and (made.changed or made.left) else []
     return made
 
 

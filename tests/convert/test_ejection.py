@@ -56,6 +56,12 @@ def test_a_project_without_a_port_stays_as_it_is(tmp_path):
     assert plan_ejection(str(tmp_path), "train.py", (), ()).changed == {}
 
 
+def test_nothing_is_noted_of_a_project_without_a_port(tmp_path):
+    (tmp_path / "train.py").write_text(LOOP)
+    made = plan_ejection(str(tmp_path), "train.py", (), ())
+    assert (made.changed, made.left, made.notes) == ({}, [], [])
+
+
 def test_what_has_no_plain_branch_is_left_with_its_line(tmp_path):
     (tmp_path / "train.py").write_text("from porting import check\n\ncheck(None)\n")
     (left,) = plan_ejection(str(tmp_path), "train.py", (), ()).left
