@@ -37,11 +37,14 @@ def project(tmp_path, monkeypatch):
 
 
 def list_lacking(command, shown, capsys):
-    """Run a command; list the lines of the page that it did not print in this order."""
+    """Run a command; list the lines of the page that it did not print in this order, and then all that it printed."""
     main(shlex.split(command))
-    printed = iter(capsys.readouterr().out.split("\n"))
+    printed = capsys.readouterr()
+    lines = iter(printed.out.split("\n"))
     wanted = [line for line in shown if line.strip() not in ("", "...")]
-    return [line for line in wanted if not any(line == there for there in printed)]
+    lacking = [line for line in wanted if not any(line == there for there in lines)]
+    # what was printed says why, where the test fails on a machine that nobody can look at
+    return [*lacking, printed.out, printed.err] if lacking else []
 
 
 def test_what_is_left_is_told_as_the_page_shows(project, capsys):
