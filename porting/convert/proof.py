@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections import Counter
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
@@ -29,7 +28,7 @@ from porting.verify.plain_runs import PLAIN, Perturbation
 from porting.verify.program_proof import ROUNDED, certify_programs, count_made
 from porting.verify.program_runs import ProgramPair, ProgramRuns, observe_tasks
 
-__all__ = ["Column", "ConvertedProgram", "Outcome", "Proof", "prove_conversion"]
+__all__ = ["Column", "ConvertedProgram", "Outcome", "Proof", "describe_finding", "list_findings", "prove_conversion"]
 
 _ONE_THREAD = Perturbation("one thread", num_threads=1)
 _OPTION = re.compile(r"(?<![\w-])--?[A-Za-z][\w-]*")
@@ -149,7 +148,7 @@ class _Trial:
         self._plains: List[Observation] = []
         self._cpu, self._helps = Observation(), [Observation(), Observation()]
         self._findings: Sequence[Finding] = ()
-        self._found = "nothing was found"
+        self._found, self._check = "nothing was found", "porting check"
         self._ported: Optional[Observation] = None
         self._certified: Optional[Tuple[Certificate, Judgement]] = None
         self._refused = ""
@@ -177,19 +176,10 @@ class _Trial:
             self._refused = str(error.finding.message)
 
     def _look_at_source(self) -> None:
-        script = self._runs.pair.ported
         self._tell(f"checking {self._program.script}")
-        try:
-            report = assemble_report(script, look_at_sources([script]))
-            self._findings = [one for one in report.standing if one.severity is Severity.ERROR]
-            advice = Counter(one.code for one in report.standing if one.severity is not Severity.ERROR)
-            if advice:
-                counted = [f"{code} x{count}" if count > 1 else code for code, count in advice.items()]
-                self._found = f"no error was found, only {join_names(counted, quote='')}"
-            elif not report.is_clean:
-                self._found = "nothing was found in what was read"
-        except PortingError as error:
-            self._findings = [error.finding]
+        self._findings, is_read = list_findings(self._runs.pair.ported)
+        if not is_read:
+            self._found, self._check = "nothing was found in what was read", "porting check --allow-unread"
 
     def _observe(self, runs: ProgramRuns, what: str, *perturbations: Perturbation) -> List[Observation]:
         """Run a program under each perturbation, and call it for help; the last observation is empty if it has none."""
@@ -269,21 +259,22 @@ class _Trial:
     # -- columns -------------------------------------------------------------------------------------------------------
 
     def judge_specification(self) -> Column:
-        """Judge whether the converted project starts as the old one, and whether `porting check` finds errors."""
+        """Judge whether the converted project starts as the old one, and whether `porting check` finds nothing."""
         old, new = (set(_OPTION.findall(one.said)) if _is_help(one) else set() for one in self._helps)
         wanted = {word for word in self._program.port_arguments if word.startswith("-")} if old or new else set()
         lacking = sorted((old | wanted) - new) if self._cpu.trainings else []
         numbers = {
-            "errors of porting check": len(self._findings),
+            "findings of porting check": len(self._findings),
             "options kept": len(old & new),
             "options added": len(new - old),
         }
-        faults = [f"`porting check` finds {one.code}: {one.message}{self._say_place(one)}" for one in self._findings]
+        more = f", and {len(self._findings) - 1} more" if len(self._findings) > 1 else ""
+        faults = [f"{describe_finding(one)}{self._say_place(one)}{more}" for one in self._findings[:1]]
         faults += [f"`--help` does not list `{lacking[0]}`"] if lacking else []
         lack = self._find_lack(1)
         faults += [] if lack else [self._find_difference(1)]
         passed = f"it starts with the old command line, its first step is the original's, and {self._found}"
-        command = f"porting check {shlex.quote(self._runs.pair.ported)}"
+        command = f"{self._check} {shlex.quote(self._runs.pair.ported)}"
         return _make_column("specification", faults, lack, passed, numbers, f"{command} && {self._say_start()}")
 
     def _say_place(self, finding: Finding) -> str:
@@ -372,6 +363,21 @@ class _Trial:
         words += [f"--against-args={shlex.join(pair.plain_arguments)}", "--device", "sim"]
         command = shlex.join([*words, "--steps", str(num_steps), "--seed", str(self._runs.seed)])
         return f"cd {shlex.quote(self._find_working(self._program.original))} && {command}"
+
+
+def list_findings(script: str) -> Tuple[List[Finding], bool]:
+    """List what `porting check` finds in a program, errors first, and tell whether it has read all of it."""
+    try:
+        report = assemble_report(script, look_at_sources([script]))
+    except PortingError as error:
+        return [error.finding], True
+    found = sorted(report.standing, key=lambda one: one.severity is not Severity.ERROR)
+    return found, bool(found) or report.is_clean
+
+
+def describe_finding(finding: Finding) -> str:
+    """Say what `porting check` finds, for a column."""
+    return f"`porting check` finds {finding.code}: {finding.message}"
 
 
 def _is_help(observed: Observation) -> bool:

@@ -99,7 +99,7 @@ def test_a_sound_conversion_passes_all_columns(prove):
     assert outcomes_of(proof) == ["passed"] * 3, str(proof)
     assert proof.is_proven
     assert "output, loss, gradient of" in proof.columns[1].reason
-    assert proof.columns[0].numbers == {"errors of porting check": 0, "options kept": 3, "options added": 1}
+    assert proof.columns[0].numbers == {"findings of porting check": 0, "options kept": 3, "options added": 1}
 
 
 def test_a_proof_is_plain_data_with_commands(prove, tmp_path):
