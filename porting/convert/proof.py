@@ -341,7 +341,9 @@ class _Trial:
             place = {} if certificate.location is None else dict(describe_location(certificate.location))
             line = f" ({place['line']})" if place.get("line") else ""
             return f"{certificate.reason}{line}", ""
-        if self._ported.error and not self._ported.is_cut:
+        # a program that ends with an error of its own does so as a port, too
+        is_own = bool(self._plains[0].error) and self._ported.num_steps >= self._num_steps
+        if self._ported.error and not self._ported.is_cut and not is_own:
             return f"the port ended after {say_number(self._ported.num_steps, 'step')}: {self._ported.error}", ""
         if self._ported.num_steps < self._num_steps and not self._ported.is_cut:
             return f"the port makes {self._ported.num_steps} of {self._num_steps} steps", ""

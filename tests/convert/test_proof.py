@@ -37,8 +37,9 @@ CHANGES = {
     "args = parser": 'parser.add_argument("--device", default="cpu", choices=["cpu", "sim", "ipu"])\nargs = parser',
     "for epoch": (
         'if args.device != "cpu":\n'
-        "    from porting import to_ipu\n"
-        "    ported = to_ipu(model, criterion, optimizer=optimizer)\n"
+        "    from porting import PortOptions, to_ipu\n"
+        "    options = PortOptions(max_executables=2)\n"
+        "    ported = to_ipu(model, criterion, optimizer=optimizer, options=options)\n"
         "for epoch"
     ),
     "        optimizer.zero_grad()\n": (
@@ -142,7 +143,7 @@ FAULTS = {
     "another learning rate": ({"ported = to_ipu": "optimizer.param_groups[0]['lr'] *= 2; ported = to_ipu"}, "ppf"),
     "another loss": ({"to_ipu(model, criterion,": "to_ipu(model, nn.CrossEntropyLoss(reduction='sum'),"}, "pff"),
     "no device": ({'!= "cpu":\n            outputs': '== "never":\n            outputs'}, "fff"),
-    "a port that fails": ({"    from porting import to_ipu": "    raise ValueError('no')"}, "pff"),
+    "a port that fails": ({"    options = ": "    raise ValueError('no')\n    options = "}, "pff"),
     "another first step": ({"nn.Linear(6, 8), nn": "nn.Linear(6, 8, bias=False), nn"}, "fff"),
     "a last bit": ({"loss.backward()": "(loss * (1 + 2**-23)).backward()"}, "fff"),
     "a later step": ({"        loss.backward()": "        loss.backward() if loss.item() != 0 else None"}, "ppp"),
@@ -201,9 +202,30 @@ def test_what_cannot_be_compared_was_not_run(name, prove):
 
     proof = prove(change(CONVERTED, changes), change(ORIGINAL, changes))
 
-    assert [column.outcome for column in proof.columns] == [Outcome.NOT_RUN] * 3, str(proof)
+    # what only a GPU can do is found without a run
+    first = Outcome.FAILED if name == "cuda" else Outcome.NOT_RUN
+    assert [column.outcome for column in proof.columns] == [first, Outcome.NOT_RUN, Outcome.NOT_RUN], str(proof)
     assert words in proof.columns[2].reason
     assert not proof.is_proven
+
+
+def test_what_ends_the_original_with_wrong_words_is_told_in_its_own(prove):
+    lacking = {"args = parser": 'parser.add_argument("--data", required=True)\nargs = parser'}
+
+    proof = prove(change(CONVERTED, lacking), change(ORIGINAL, lacking))
+
+    assert outcomes_of(proof) == ["not run"] * 3
+    assert "SystemExit: 2: train.py: error: the following arguments are required: --data" in proof.columns[0].reason
+
+
+@pytest.mark.parametrize(("num_steps", "last"), [(2, "passed"), (5, "not run")])
+def test_a_program_that_ends_with_an_error_of_its_own_is_compared_up_to_it(prove, num_steps, last):
+    ends = {"torch.save(": "raise ValueError('no disk')\ntorch.save("}
+
+    proof = prove(change(CONVERTED, ends), change(ORIGINAL, ends), num_steps=num_steps)
+
+    assert outcomes_of(proof) == ["passed", "passed", last], str(proof)
+    assert ("no disk" in proof.columns[2].reason) is (last == "not run")
 
 
 @pytest.mark.slow
