@@ -156,6 +156,8 @@ class _Writer:
         keywords.update(self._name_device())
         given = [place.model, loss.argument, *(f"{name}={value}" for name, value in keywords.items())]
         port = _write_assignment(place.model, [one for one in given if one])
+        if place.loader:
+            port.append(f"{place.model}.warm_up({place.loader})")
         lines = [*(loss.definition.split("\n") if loss.definition else ()), *port]
         code = "\n".join([f"if {self._option.test}:", *(f"    {line}" if line else "" for line in lines)])
         edits = self._edits[place.file.path]
