@@ -172,14 +172,14 @@ def _prove(target: Target, made: Conversion, arguments: argparse.Namespace, tell
             has_host_path=bool(made.option.make_arguments("sim")),
             working=Path(inside),
         )
-        steps, seed = arguments.steps, arguments.seed
+        below = "" if inside == os.curdir else f"(/{re.escape(inside)})?"
+        temporary = re.compile(rf"[^\s'`]*{re.escape(os.path.basename(folder))}/converted{below}")
+        place = "CONVERTED" if arguments.out is None else os.path.abspath(arguments.out)
+        steps, seed, tell_name = arguments.steps, arguments.seed, lambda text: tell(temporary.sub(place, text))
         if made.style == POPTORCH:
-            proof = prove_ports(program, num_steps=steps, seed=seed, tell=tell)
+            proof = prove_ports(program, num_steps=steps, seed=seed, tell=tell_name)
         else:
-            proof = prove_conversion([program], num_steps=steps, seed=seed, tell=tell)
-    below = "" if inside == os.curdir else f"(/{re.escape(inside)})?"
-    temporary = re.compile(rf"[^\s'`]*{re.escape(os.path.basename(folder))}/converted{below}")
-    place = "CONVERTED" if arguments.out is None else os.path.abspath(arguments.out)
+            proof = prove_conversion([program], num_steps=steps, seed=seed, tell=tell_name)
     return Proof(
         tuple(
             replace(one, reason=temporary.sub(place, one.reason), command=temporary.sub(place, one.command))
