@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import os
 import shlex
-from typing import Any, Callable, List, Mapping, Tuple
+from typing import Callable, List, Tuple
 
-from porting.convert.proof import Column, ConvertedProgram, Outcome, Proof, describe_finding, list_findings
+from porting.convert.columns import ConvertedProgram, Proof, describe_finding, list_findings, make_column
 from porting.diagnostics import PortingError, say_number
 from porting.verify.exact_comparison import count_compared, find_difference
 from porting.verify.observation import Observation, ProjectRun
@@ -39,7 +39,7 @@ def prove_ports(program: ConvertedProgram, *, num_steps: int, seed: int, tell: C
     command = f"cd {shlex.quote(new)} && porting run --device sim {shlex.join([program.script, *program.arguments])}"
     is_whole = len(found) == 3
     starts = f"it starts, and nothing was found{'' if is_read else ' in what was read'}"
-    columns = [_make_column("specification", told or fault, lack, starts, {}, command)]
+    columns = [make_column("specification", [told, fault], lack, starts, {}, command)]
     of_call = max([1, *(training.steps_per_call for one in found[:1] for training in one.trainings)])
     for name, steps in (("numeric", of_call), ("behavioral", max(of_call, num_steps))):
         difference = find_difference(found[0], found[2], num_steps=steps) if is_whole and not lack else None
@@ -48,7 +48,7 @@ def prove_ports(program: ConvertedProgram, *, num_steps: int, seed: int, tell: C
         wrong = fault or ("" if difference is None else f"the port trains otherwise than before: {difference}")
         passed = f"{say_number(made, 'step')}: every bit is that of the port before"
         columns.append(
-            _make_column(name, wrong, lack, passed, {"steps": made, "compared bit by bit": compared}, command)
+            make_column(name, [wrong], lack, passed, {"steps": made, "compared bit by bit": compared}, command)
         )
     return Proof(tuple(columns))
 
@@ -59,8 +59,3 @@ def _make_runs(
     script = os.path.join(roots[0], program.script)
     pair = ProgramPair(script, script, program.arguments, program.arguments)
     return ProgramRuns(pair, seed, "sim", tell, ProjectRun(roots, str(program.working)))
-
-
-def _make_column(name: str, fault: str, lack: str, passed: str, numbers: Mapping[str, Any], command: str) -> Column:
-    outcome = Outcome.FAILED if fault else Outcome.NOT_RUN if lack else Outcome.PASSED
-    return Column(name, outcome, fault or lack or passed, numbers, command)

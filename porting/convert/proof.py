@@ -9,17 +9,15 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from dataclasses import dataclass, field, replace
-from enum import Enum
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
-from porting.check.preflight import assemble_report, look_at_sources
-from porting.diagnostics import Finding, PortingError, Severity, align_columns, join_names, say_number
+from porting.convert.columns import Column, ConvertedProgram, Proof, describe_finding, list_findings, make_column
+from porting.diagnostics import Finding, PortingError, join_names, say_number
 from porting.run import vendor_environment
 from porting.source.files import list_sources
 from porting.support.bound_process import make_environment
-from porting.support.plain_data import make_plain
 from porting.verify.certificate import Certificate, Measured, Verdict, describe_location, describe_measured
 from porting.verify.exact_comparison import Difference, count_compared, find_difference
 from porting.verify.judgement import Judgement
@@ -28,7 +26,7 @@ from porting.verify.plain_runs import PLAIN, Perturbation
 from porting.verify.program_proof import ROUNDED, certify_programs, count_made
 from porting.verify.program_runs import ProgramPair, ProgramRuns, observe_tasks
 
-__all__ = ["Column", "ConvertedProgram", "Outcome", "Proof", "describe_finding", "list_findings", "prove_conversion"]
+__all__ = ["prove_conversion"]
 
 _ONE_THREAD = Perturbation("one thread", num_threads=1)
 _OPTION = re.compile(r"(?<![\w-])--?[A-Za-z][\w-]*")
@@ -37,97 +35,18 @@ _COMMAND_LINES = re.compile(rb"\b(argparse|click|typer|fire|absl|docopt|hydra|ty
 _FIRST = ("output", "loss", "gradient")
 
 
-class Outcome(str, Enum):
-    """What a column says."""
-
-    PASSED = "passed"
-    FAILED = "failed"
-    NOT_RUN = "not run"
-
-
-@dataclass(frozen=True)
-class ConvertedProgram:
-    """A program before and after: `script`, by its path in two complete trees, and its command lines.
-
-    The converted one takes `port_arguments` besides, to train on the simulator. `working` is the folder in the project
-    that both are started from.
-    """
-
-    original: Path
-    converted: Path
-    script: str
-    arguments: Tuple[str, ...] = ()
-    port_arguments: Tuple[str, ...] = ("--device", "sim")
-    working: Path = Path()
-    has_host_path: bool = True
-    """Whether the port's program trains without a device, too, so that this can be compared."""
-
-
-@dataclass(frozen=True)
-class Column:
-    """One claim about a conversion: what came of it and why, the numbers that decided, and how to see it again."""
-
-    name: str
-    outcome: Outcome
-    reason: str
-    numbers: Mapping[str, Any] = field(default_factory=dict)
-    command: str = ""
-
-
-@dataclass(frozen=True)
-class Proof:
-    """The columns of a conversion; of several programs each column tells the worst."""
-
-    columns: Tuple[Column, ...]
-
-    @property
-    def is_proven(self) -> bool:
-        """Whether all columns were run and passed."""
-        return bool(self.columns) and all(column.outcome is Outcome.PASSED for column in self.columns)
-
-    def as_plain(self) -> Dict[str, Any]:
-        """Return the proof as plain values for JSON."""
-        plain: Dict[str, Any] = make_plain(self)
-        return {"is_proven": self.is_proven, **plain}
-
-    def __str__(self) -> str:
-        """Lay the columns out for a terminal, each with its command."""
-        rows = [(column.name, column.outcome.value, column.reason) for column in self.columns]
-        commands = [f"  {column.name}: {column.command}" for column in self.columns if column.command]
-        return "\n".join([*align_columns(rows), *(["", "to see it again:", *commands] if commands else [])])
-
-
 def prove_conversion(
-    programs: Sequence[ConvertedProgram],
+    program: ConvertedProgram,
     *,
     num_steps: int,
     seed: int,
     tell: Callable[[str], None],
     limit_seconds: int = 600,
 ) -> Proof:
-    """Run all programs before and after, plain and on the simulator, each run for at most `limit_seconds`."""
-    found = []
-    for program in programs:
-        trial = _Trial(program, num_steps, seed, tell, limit_seconds)
-        trial.run()
-        columns = trial.judge_specification(), trial.judge_first_step(), trial.judge_training()
-        found.append((program.script, columns))
-    if len(found) == 1:
-        return Proof(found[0][1])
-    return Proof(tuple(_join_columns([(script, columns[number]) for script, columns in found]) for number in range(3)))
-
-
-def _join_columns(columns: Sequence[Tuple[str, Column]]) -> Column:
-    worst = [Outcome.FAILED, Outcome.NOT_RUN, Outcome.PASSED]
-    script, column = min(columns, key=lambda one: worst.index(one[1].outcome))
-    numbers = {name: dict(one.numbers) for name, one in columns}
-    reason = f"all {len(columns)} programs: {column.reason}"
-    return replace(
-        column,
-        reason=reason if column.outcome is Outcome.PASSED else f"{script}: {column.reason}",
-        numbers=numbers,
-        command="; ".join(one.command for _name, one in columns),
-    )
+    """Run a program before and after, plain and on the simulator, each run for at most `limit_seconds`."""
+    trial = _Trial(program, num_steps, seed, tell, limit_seconds)
+    trial.run()
+    return Proof((trial.judge_specification(), trial.judge_first_step(), trial.judge_training()))
 
 
 class _Trial:
@@ -250,7 +169,10 @@ class _Trial:
         on_host = [
             number + 1
             for number, training in enumerate(self._ported.trainings)
-            if training.record.losses.get(1) and training.num_device_steps < training.record.num_steps
+            # one without shapes trains tensors of no model, which no device has
+            if training.record.losses.get(1)
+            and training.shapes
+            and training.num_device_steps < training.record.num_steps
         ]
         if on_host or not any(training.num_device_steps for training in self._ported.trainings):
             return f"the port does not train on the device: steps of optimizer {(on_host or [1])[0]} use none"
@@ -275,7 +197,7 @@ class _Trial:
         faults += [] if lack else [self._find_difference(1)]
         passed = f"it starts with the old command line, its first step is the original's, and {self._found}"
         command = f"{self._check} {shlex.quote(self._runs.pair.ported)}"
-        return _make_column("specification", faults, lack, passed, numbers, f"{command} && {self._say_start()}")
+        return make_column("specification", faults, lack, passed, numbers, f"{command} && {self._say_start()}")
 
     def _say_place(self, finding: Finding) -> str:
         if finding.place is None:
@@ -293,7 +215,7 @@ class _Trial:
             faults, lack = [fault], missing
             numbers["equal bits"] = sum(count_compared(self._plains[0], self._cpu, num_steps=1).values())
         passed = f"{join_names([kind for kind in _FIRST if kind in numbers], quote='')} of the first step are equal"
-        return _make_column("numeric", faults, lack, passed, numbers, self._say_verify(1))
+        return make_column("numeric", faults, lack, passed, numbers, self._say_verify(1))
 
     def _compare_first_step(self) -> Tuple[str, str, Dict[str, Any]]:
         """Return a fault of the port's first step, what of it was not compared, and how far it is off by kind."""
@@ -327,7 +249,7 @@ class _Trial:
         whole = f"all {whole} that it makes" if steps < self._num_asked else whole
         on_host = ", and without a device every bit is the same" if self._program.has_host_path else ""
         passed = f"{whole}: the port trains as the original{on_host}"
-        return _make_column("behavioral", faults, lack, passed, numbers, self._say_verify(self._num_asked))
+        return make_column("behavioral", faults, lack, passed, numbers, self._say_verify(self._num_asked))
 
     def _count_steady(self) -> int:
         """Count the first steps that the original makes in the same way each time."""
@@ -367,21 +289,6 @@ class _Trial:
         return f"cd {shlex.quote(self._find_working(self._program.original))} && {command}"
 
 
-def list_findings(script: str) -> Tuple[List[Finding], bool]:
-    """List what `porting check` finds in a program, errors first, and tell whether it has read all of it."""
-    try:
-        report = assemble_report(script, look_at_sources([script]))
-    except PortingError as error:
-        return [error.finding], True
-    found = sorted(report.standing, key=lambda one: one.severity is not Severity.ERROR)
-    return found, bool(found) or report.is_clean
-
-
-def describe_finding(finding: Finding) -> str:
-    """Say what `porting check` finds, for a column."""
-    return f"`porting check` finds {finding.code}: {finding.message}"
-
-
 def _is_help(observed: Observation) -> bool:
     """Tell whether a program answered a call for help, and did not train, or fail, instead."""
     return not observed.trainings and not observed.error and bool(observed.said.strip())
@@ -395,12 +302,3 @@ def _list_first(measured: Sequence[Measured]) -> List[Measured]:
 
 def _count_measured(measured: Sequence[Measured]) -> Dict[str, Any]:
     return {"compared": len(measured), "of band": max(one.factor for one in measured), "in step": measured[0].step}
-
-
-def _make_column(
-    name: str, faults: Sequence[str], lack: str, passed: str, numbers: Mapping[str, Any], command: str
-) -> Column:
-    """Make a column: any fault fails it, and what lacks keeps it from passing."""
-    fault = next(filter(None, faults), "")
-    outcome = Outcome.FAILED if fault else Outcome.NOT_RUN if lack else Outcome.PASSED
-    return Column(name, outcome, fault or lack or passed, numbers, command)
