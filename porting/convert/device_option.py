@@ -15,12 +15,13 @@ from porting.convert.program import Program
 from porting.convert.trees import ProgramFile, find_keyword, write_node
 from porting.source.facts import Call
 
-__all__ = ["WHY_ENVIRONMENT", "DeviceOption", "add_device_option"]
+__all__ = ["VARIABLE", "WHY_ENVIRONMENT", "DeviceOption", "add_device_option"]
 
 WHY_ENVIRONMENT = "the choice of the device is kept in the environment"
 
 CHOICES = ("ipu", "sim", "cpu", "cuda")
-_VARIABLE = "PORT_DEVICE"
+VARIABLE = "PORT_DEVICE"
+"""The environment variable that has the device of a program's port."""
 _HELP = "ipu, or sim, the simulator of an IPU: train a port"
 _KEPT = "the choice of the device is kept where all files find it"
 _PROCESS = (
@@ -43,8 +44,8 @@ class DeviceOption:
     """How the device is chosen: the command line's words, the test that a file makes for a port, and its device."""
 
     flag: str = "--device"
-    test: str = f'"{_VARIABLE}" in os.environ'
-    device: str = f'os.environ["{_VARIABLE}"]'
+    test: str = f'"{VARIABLE}" in os.environ'
+    device: str = f'os.environ["{VARIABLE}"]'
     words: Mapping[str, Tuple[str, ...]] = field(default_factory=dict)
     """The words for each device where a project has its own."""
     sets_process: bool = False
@@ -107,13 +108,13 @@ def _make_choice(value: str, *, sets_host: bool, sets_process: bool) -> str:
     """Write what a choice comes to: a port takes tensors of the host, and GPUs are hidden from the program."""
     lines = [
         f'if {value} in ("ipu", "sim"):',
-        f'    os.environ["{_VARIABLE}"] = {value}',
+        f'    os.environ["{VARIABLE}"] = {value}',
         *(
             f'    os.environ.setdefault("{name}", "{given}")'
             for name, given in ((*_PROCESS, ("MASTER_PORT", "29500")) if sets_process else ())
         ),
         *([f'    {value} = "cpu"  # where the tensors are that a port takes'] if sets_host else []),
-        f'if {value} == "cpu" or "{_VARIABLE}" in os.environ:',
+        f'if {value} == "cpu" or "{VARIABLE}" in os.environ:',
         '    os.environ["CUDA_VISIBLE_DEVICES"] = ""',
     ]
     return "\n".join(lines)

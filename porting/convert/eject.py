@@ -11,6 +11,7 @@ from typing import Any, Dict, FrozenSet, List, Optional, Sequence, Set, Union
 import libcst as cst
 from libcst import matchers as m
 
+from porting.convert.device_option import VARIABLE
 from porting.convert.own_imports import OWN_IMPORT, OWN_MODULES, list_first_imports
 from porting.source.patches.edits import REMOVED
 from porting.source.patches.fixes import EmptyLines
@@ -20,7 +21,6 @@ __all__ = ["drop_unused_imports", "eject_text", "list_names_left"]
 _PACKAGES = ("porting", "poptorch", "popdist")
 _OWN_NAMES = ("_device_parser", "_device")
 _PORT_CHOICES = frozenset({"ipu", "sim"})
-_VARIABLE = "PORT_DEVICE"
 _LINE = cst.SimpleStatementLine
 _MARKED = m.TrailingWhitespace(comment=m.Comment(OWN_IMPORT))
 
@@ -107,7 +107,7 @@ class _Ejector(cst.CSTTransformer):
 
     def _is_port_test(self, test: cst.BaseExpression) -> bool:
         """Tell whether a test is true of a port alone."""
-        if isinstance(test, cst.Comparison) and _VARIABLE in _collect_texts(test):
+        if isinstance(test, cst.Comparison) and VARIABLE in _collect_texts(test):
             return True
         if m.matches(test, m.Call(func=m.Name("isinstance"))) and isinstance(test, cst.Call):
             return len(test.args) == 2 and _root_of(test.args[1].value) in self._classes
@@ -147,7 +147,7 @@ class _Ejector(cst.CSTTransformer):
 
     def _is_choice_of_host(self, test: cst.BaseExpression) -> bool:
         """Tell whether a test is that of the option's second statement, which hides GPUs."""
-        return isinstance(test, cst.BooleanOperation) and {_VARIABLE, "cpu"} <= _collect_texts(test)
+        return isinstance(test, cst.BooleanOperation) and {VARIABLE, "cpu"} <= _collect_texts(test)
 
     def _open_block(self, body: cst.BaseSuite, leading: Sequence[cst.EmptyLine]) -> Any:
         statements: List[Any] = list(body.body)

@@ -28,7 +28,7 @@ from porting.convert.program import read_program
 from porting.convert.proof import prove_conversion
 from porting.convert.report import describe_conversion, write_report
 from porting.convert.sources.poptorch import is_of_poptorch
-from porting.convert.targets import Target, as_only_process, find_target
+from porting.convert.targets import Target, as_own_process, find_target
 from porting.convert.writing import require_destination, write_project
 from porting.diagnostics import PortingError, join_names, say_number
 from porting.support.progress import show_progress
@@ -54,7 +54,7 @@ class Outcome:
 def convert_project(arguments: argparse.Namespace) -> Outcome:
     """Convert the project of the command line, and write it if that is asked for and proven."""
     target = find_target(arguments.path, arguments.command)
-    with show_progress(sys.stderr) as tell, as_only_process(target):
+    with show_progress(sys.stderr) as tell, as_own_process(target):
         made, proof = _convert(target, arguments, tell)
     return _finish(target, made, proof, arguments, is_enough=arguments.plan)
 
@@ -62,7 +62,7 @@ def convert_project(arguments: argparse.Namespace) -> Outcome:
 def eject_project(arguments: argparse.Namespace) -> Outcome:
     """Take the port out of the project of the command line, and write it if that is asked for and proven."""
     target = find_target(arguments.path, arguments.command)
-    with show_progress(sys.stderr) as tell, as_only_process(target):
+    with show_progress(sys.stderr) as tell, as_own_process(target):
         made = plan_ejection(str(target.root), target.script, target.arguments, shlex.split(arguments.port_args))
         proof = _prove(target, made, arguments, tell) if target.is_run and made.changed else None
     return _finish(target, made, proof, arguments, is_enough=False)
