@@ -3,37 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import subprocess
 import sys
 import threading
 import time
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
-from porting.bench import clusters
-from porting.bench.clusters import Cluster, parse_cluster, run_sweep
-from porting.bench.processes import Case
-from porting.bench.results import hold_results, read_results
-from porting.cli.main import main
+from porting.cli.sweeps import Cluster, hold_results, parse_cluster, run_sweep, run_there
+from porting.diagnostics import PortingError
+from tests.cli.sweep_cases import MarkCase, run_mark
 
-CASE = Case(name="tiny", target="tiny", loader="a:b", arguments={})
-PROGRAM = """
-import os
-import pathlib
-import signal
-
-import torch
-
-
-def make(batch_size=4):
-    if os.environ.get("DEADLY") == str(batch_size):
-        os.kill(os.getppid(), signal.SIGKILL)
-    with open(pathlib.Path(__file__).with_name("marks"), "a") as marks:
-        marks.write(f"{batch_size}\\n")
-    return torch.nn.Linear(3, 2), torch.nn.CrossEntropyLoss(), (torch.ones(batch_size, 3), torch.arange(batch_size) % 2)
-"""
+ROOT = Path(__file__).parents[2]
+# of a busy machine: what answers at all may take its time
+PATIENT = {"DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "600s", "DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "600s"}
 # each says its address, and ends with its input
 STARTERS = {
     "dask": (
@@ -50,36 +37,53 @@ STARTERS = {
 LIBRARIES = {"dask": "distributed", "ray": "ray"}
 
 
-def sweep(cases, run, *, number=2):
-    """Run cases here, and give their records by number."""
-    records, settings = {}, {"cache_dir": None, "sweep": "now", "look": lambda _under_way, _still: None}
+def sweep(cases, run):
+    """Run cases here, two at a time, and give their records by number."""
+    records, settings = {}, {"told": {}, "sweep": "now", "look": lambda _under_way, _still: None}
     numbered = {index: (case, 1.0) for index, case in enumerate(cases)}
-    run_sweep(Cluster("local", str(number)), numbered, run, put=records.__setitem__, **settings)
+    run_sweep(Cluster("local", "2"), numbered, run, put=records.__setitem__, **settings)
     return records
 
 
 @pytest.fixture
-def program(tmp_path, monkeypatch):
-    """Write the program into the folder in which all of a test works."""
+def environment(tmp_path, monkeypatch):
+    """Give the environment of programs that find these tests; all of a test works in its own folder."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "sweep_bench.py").write_text(PROGRAM)
-    return tmp_path / "sweep_bench.py"
+    return {**os.environ, **PATIENT, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
 
 
-@pytest.fixture(params=["local", "dask", "ray"])
-def address(request, program):
+@pytest.fixture(params=["local", *(pytest.param(kind, marks=pytest.mark.slow) for kind in LIBRARIES)])
+def address(request, environment):
     """Start a cluster of two processes, where it is installed, and give its address."""
     if request.param == "local":
         yield "local:2"
         return
     pytest.importorskip(LIBRARIES[request.param])
-    starter = program.with_name("start_cluster.py")
-    starter.write_text(STARTERS[request.param])
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "DEADLY": "8"}
-    with subprocess.Popen([sys.executable, str(starter)], env=environment, text=True, **pipes) as process:
+    Path("start_cluster.py").write_text(STARTERS[request.param])
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "start_cluster.py"], env=environment, text=True, **pipes) as process:
         yield process.stdout.readline().strip()
         process.stdin.close()
+
+
+@pytest.fixture
+def run_marks(environment):
+    """Give a function that runs a sweep in a program of its own, and returns what that wrote and said."""
+
+    def run(address, *names, **variables):
+        program = "import sys; from tests.cli.sweep_cases import run_marks; run_marks(*sys.argv[1:])"
+        command = [sys.executable, "-c", program, address, *names]
+        return subprocess.run(command, env={**environment, **variables}, text=True, capture_output=True)
+
+    return run
+
+
+def read_records():
+    return {name: record["status"] for name, record in json.loads(Path("records.json").read_text()).items()}
+
+
+def count_marks():
+    return Counter(Path("marks").read_text().split())
 
 
 # -- every case once ---------------------------------------------------------------------------------------------------
@@ -93,14 +97,14 @@ def test_so_many_cases_run_at_a_time_and_each_once():
         meeting.wait()
         return case.record("done")
 
-    records = sweep([Case(name=str(index), target="", loader="a:b", arguments={}) for index in range(4)], run)
+    records = sweep([MarkCase(str(index)) for index in range(4)], run)
 
     assert sorted(begun) == ["0", "1", "2", "3"]
     assert [records[index]["name"] for index in range(4)] == ["0", "1", "2", "3"]
 
 
 def test_an_interrupt_ends_the_other_cases():
-    cases = [Case(name=name, target="", loader="a:b", arguments={}) for name in ("stops", "waits", "never")]
+    cases = [MarkCase(name) for name in ("stops", "waits", "never")]
     meeting, left = threading.Barrier(2, timeout=60), []
 
     def run(case, *, progress, **_settings):
@@ -125,46 +129,43 @@ def test_an_error_of_this_machine_is_passed_on():
         raise OSError("no further process")
 
     with pytest.raises(OSError, match="no further process"):
-        sweep([CASE], run)
+        sweep([MarkCase("any")], run)
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(900)
 @pytest.mark.skipif(os.name != "posix", reason="signals")
-def test_a_sweep_that_was_killed_goes_on_and_runs_no_case_again_that_is_done(program, address):
-    file, marks = program.with_name("results.json"), program.with_name("marks")
-    words = ["bench", "sweep_bench.py:make", "--matrix", "batch=2,4,6", "--engine", "replay", "--quick", "--rounds=2"]
-    words += ["--steps=1", "--json", str(file), "--resume", "--on", address]
-    process = subprocess.Popen([sys.executable, "-m", "porting", *words], stderr=subprocess.DEVNULL)
-    while not (file.exists() and "done" in [case["status"] for case in read_results(file)["cells"]]):
-        time.sleep(0.05)
-    process.kill()
-    process.wait()
-    killed, begun = read_results(file), Counter(marks.read_text().split())
+def test_a_sweep_that_was_killed_goes_on_and_runs_no_case_again_that_is_done(run_marks, address):
+    killed = run_marks(address, "quick", "waits", "later", DIES="1")
+    recorded = read_records()
+    Path("go").touch()
 
-    status = main(words)
+    ended = run_marks(address, "quick", "waits", "later")
 
-    cases, again = read_results(file)["cells"], Counter(marks.read_text().split())
-    done = [index for index, case in enumerate(killed["cells"]) if case["status"] == "done"]
-    assert (status, [case["status"] for case in cases]) == (0, ["done"] * 3)
-    assert [cases[index] for index in done] == [killed["cells"][index] for index in done]
-    assert [again[str(cases[index]["choices"]["batch"])] for index in done] == [
-        begun[str(cases[index]["choices"]["batch"])] for index in done
-    ]
+    assert (killed.returncode, ended.returncode) == (-9, 0), killed.stderr + ended.stderr
+    assert recorded == {"quick": "done"}
+    assert read_records() == {"quick": "done", "waits": "done", "later": "done"}
+    assert count_marks()["quick"] == 1
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.parametrize("address", ["dask"], indirect=True)
+def test_a_scheduler_keeps_what_was_under_way_when_the_sweep_was_killed(run_marks, address):
+    run_marks(address, "quick", "waits", "later", DIES="1")
+    Path("go").touch()
+
+    run_marks(address, "quick", "waits", "later")
+
+    assert count_marks() == {"quick": 1, "waits": 1, "later": 1}
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("address", ["dask", "ray"], indirect=True)
-def test_a_case_that_takes_its_worker_down_has_failed_and_is_not_begun_again(address, program):
-    words = ["bench", "sweep_bench.py:make", "--matrix", "batch=8,2", "--engine", "replay", "--quick", "--rounds=2"]
+def test_a_case_that_takes_its_worker_down_has_failed_and_is_not_begun_again(address, run_marks):
+    ended = run_marks(address, "deadly", "quick")
 
-    status = main([*words, "--steps=1", "--json", "results.json", "--on", address])
-
-    lost, measured = read_results(program.with_name("results.json"))["cells"]
-    assert (status, lost["status"], measured["status"]) == (2, "failed", "done")
-    assert "lost" in lost["reason"] or "died" in lost["reason"]
-    assert measured["machine"]["num_cores"] >= 1
+    reason = json.loads(Path("records.json").read_text())["deadly"]["reason"]
+    assert (read_records(), ended.stderr) == ({"deadly": "failed", "quick": "done"}, ended.stderr)
+    assert "lost" in reason or "died" in reason
+    assert count_marks() == {"deadly": 1, "quick": 1}
 
 
 # -- what is refused ---------------------------------------------------------------------------------------------------
@@ -179,35 +180,34 @@ def test_what_names_no_cluster_is_wrong_usage(text):
 
 
 @pytest.mark.parametrize("kind", ["dask", "ray"])
-def test_a_library_that_is_not_installed_is_named_with_its_extra(program, monkeypatch, capsys, kind):
+def test_a_library_that_is_not_installed_is_named_with_its_extra(monkeypatch, kind):
     monkeypatch.setitem(sys.modules, LIBRARIES[kind], None)
 
-    status = main(["bench", "sweep_bench.py:make", "--on", f"{kind}://127.0.0.1:1"])
+    with pytest.raises(PortingError, match=f"{kind} is not installed") as refused:
+        run_sweep(Cluster(kind, "node:1"), {}, run_mark, told={}, sweep="now", put=print, look=print)
 
-    assert status == 2
-    assert f'pip install "ipu-porting[{kind}]"' in capsys.readouterr().err
+    assert f'pip install "ipu-porting[{kind}]"' in str(refused.value)
 
 
 @pytest.mark.slow
-def test_a_cluster_that_does_not_answer_is_a_finding(program, monkeypatch, capsys):
+def test_a_cluster_that_does_not_answer_is_a_finding(run_marks):
     pytest.importorskip("distributed")
-    monkeypatch.setattr(clusters, "_CONNECT_SECONDS", 1)
 
-    status = main(["bench", "sweep_bench.py:make", "--on", "dask://127.0.0.1:1"])
+    ended = run_marks("dask://127.0.0.1:1", "quick", DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT="1s")
 
-    assert status == 2
-    assert "error[T007]: the cluster `dask://127.0.0.1:1` does not answer" in capsys.readouterr().err
+    assert "error[T007]: the cluster `dask://127.0.0.1:1` does not answer" in ended.stderr
 
 
 def test_a_folder_that_a_machine_does_not_have_is_the_reason_of_a_failed_case(tmp_path):
-    record = clusters.run_there(CASE, timeout=1.0, cache_dir=None, folder=str(tmp_path / "none"))
+    record = run_there(run_mark, MarkCase("quick"), folder=str(tmp_path / "none"))
 
     assert (record["status"], "has no folder" in record["reason"]) == ("failed", True)
 
 
-def test_two_sweeps_do_not_measure_into_one_file(program, capsys):
-    with hold_results(program.with_name("results.json")):
-        status = main(["bench", "sweep_bench.py:make", "--json", "results.json", "--resume"])
+def test_two_sweeps_do_not_write_one_file(tmp_path):
+    with hold_results(tmp_path / "results.json", "bench"):
+        with pytest.raises(PortingError, match="another run of `porting verify` writes its results into") as refused:
+            with hold_results(tmp_path / "results.json", "verify"):
+                pass
 
-    assert status == 2
-    assert "error[T008]: another run of `porting bench` measures into `results.json`" in capsys.readouterr().err
+    assert refused.value.finding.code == "T008"
