@@ -284,27 +284,39 @@ def _open_dask(cluster: Cluster, run: Run, told: Told, sweep: str) -> Iterator[S
         # it waits for as long as Dask's own setting says, `distributed.comm.timeouts.connect`
         client = dask.Client(cluster.where)
     futures: Dict[str, Any] = {}
-
-    def start(case: Case, timeout: Optional[float], _progress: Progress) -> Any:
-        key = f"porting-{sweep}-{zlib.crc32(repr(case).encode()):08x}"
-        futures[key] = client.submit(_run_once, run, case, key, timeout=timeout, **told, key=key, pure=False)
-        client.publish_dataset(futures[key], name=key, override=True)
-        return _FarCase(case, futures[key])
-
+    prefix = f"porting-{sweep}-"
     with client:
+        kept = set(client.list_datasets())
+
+        def start(case: Case, timeout: Optional[float], _progress: Progress) -> Any:
+            key = f"{prefix}{zlib.crc32(repr(case).encode()):08x}"
+            mark = _name_mark(key)
+            if key not in kept:
+                # a sweep that was killed may have begun it, of which the scheduler kept no more than this mark
+                dask.Event(mark).clear()
+            futures[key] = client.submit(_run_once, run, case, mark, timeout=timeout, **told, key=key, pure=False)
+            client.publish_dataset(futures[key], name=key, override=True)
+            return _FarCase(case, futures[key])
+
         try:
             yield start
         finally:
             with contextlib.suppress(OSError):  # a scheduler that is lost has forgotten them
                 client.cancel([*futures.values()], force=True)
-                for key in futures:
+                # those too that were done before the sweep was killed
+                for key in (name for name in client.list_datasets() if str(name).startswith(prefix)):
                     client.unpublish_dataset(key)
-                    dask.Event(key).clear()
+                    dask.Event(_name_mark(key)).clear()
 
 
-def _run_once(run: Run, case: Case, key: str, **told: Any) -> Dict[str, Any]:
+def _name_mark(key: str) -> str:
+    """Name the mark that a case was begun; older versions take an argument that is a key for the result of its task."""
+    return f"begun-{key}"
+
+
+def _run_once(run: Run, case: Case, mark: str, **told: Any) -> Dict[str, Any]:
     """Run a case that no worker has begun: the scheduler gives those of a lost worker to another one."""
-    begun = importlib.import_module("distributed").Event(key)
+    begun = importlib.import_module("distributed").Event(mark)
     if begun.is_set():
         return case.record("failed", reason="the worker that had begun it was lost")
     begun.set()

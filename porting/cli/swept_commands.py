@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import sys
 import time
 from contextlib import redirect_stdout
 from dataclasses import dataclass
@@ -124,6 +125,8 @@ def print_sweep(swept: Swept, format: str) -> None:
     verdicts = [record["verdict"] for record in records]
     numbers = ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in dict.fromkeys(verdicts))
     show("\n".join([*align_columns(rows, right={2}), f"of {len(records)}: {numbers}"]))
+    if swept.is_interrupted:
+        print("interrupted", file=sys.stderr)
 
 
 def _begin_journal(cases: Sequence[CommandCase], path: Optional[Path]) -> Dict[str, Any]:

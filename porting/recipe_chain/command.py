@@ -78,7 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     pictures = add_action(actions, "pictures", "draw a recipe's pictures again, into a new folder")
     for action in (show, run_parser, copy, pictures):
-        several = {"dest": "names", "nargs": "*"} if action is run_parser else {"dest": "name"}
+        several: Mapping[str, Any] = {"dest": "names", "nargs": "*"} if action is run_parser else {"dest": "name"}
         offer(action.add_argument(metavar="NAME", **several), lambda: [recipe.name for recipe in read_recipes()])
     for action in (copy, pictures):
         action.add_argument("destination", metavar="DEST", type=Path)

@@ -11,6 +11,7 @@ import threading
 import time
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -166,6 +167,84 @@ def test_a_case_that_takes_its_worker_down_has_failed_and_is_not_begun_again(add
     assert (read_records(), ended.stderr) == ({"deadly": "failed", "quick": "done"}, ended.stderr)
     assert "lost" in reason or "died" in reason
     assert count_marks() == {"deadly": 1, "quick": 1}
+
+
+# -- what a scheduler keeps, by a stand-in for Dask -------------------------------------------------------------------
+
+
+class Scheduler:
+    """Dask's module and client at once: it runs a case as soon as it is submitted."""
+
+    def __init__(self):
+        self.kept, self.marks = {}, set()
+
+    def Client(self, _where):
+        return self
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_error):
+        pass
+
+    def Event(self, name):
+        return SimpleNamespace(
+            set=lambda: self.marks.add(name),
+            clear=lambda: self.marks.discard(name),
+            is_set=lambda: name in self.marks,
+        )
+
+    def submit(self, function, *arguments, key, pure, **settings):
+        self.key = key
+        result = function(*arguments, **settings)
+        return SimpleNamespace(done=lambda: True, result=lambda: result)
+
+    def publish_dataset(self, future, *, name, override):
+        self.kept[name] = future
+
+    def unpublish_dataset(self, name):
+        del self.kept[name]
+
+    def list_datasets(self):
+        return tuple(self.kept)
+
+    def cancel(self, futures, *, force):
+        pass
+
+
+@pytest.fixture
+def scheduler(monkeypatch, tmp_path):
+    """Let a stand-in be Dask."""
+    monkeypatch.chdir(tmp_path)
+    stand_in = Scheduler()
+    monkeypatch.setitem(sys.modules, "distributed", stand_in)
+    return stand_in
+
+
+def sweep_over_dask(name):
+    records, settings = {}, {"told": {}, "sweep": "now", "look": lambda _under_way, _still: None}
+    cases = {0: (MarkCase(name), None)}
+    run_sweep(Cluster("dask", "node:1"), cases, run_mark, put=records.__setitem__, **settings)
+    return records[0]
+
+
+def test_a_scheduler_is_left_without_cases_and_marks_those_of_a_killed_sweep_included(scheduler):
+    scheduler.kept = {"porting-now-done-before": None, "of-another": None}
+
+    record = sweep_over_dask("quick")
+
+    assert (record["status"], list(scheduler.kept), scheduler.marks) == ("done", ["of-another"], set())
+
+
+@pytest.mark.parametrize(("is_kept", "status"), [(True, "failed"), (False, "done")])
+def test_a_case_that_was_begun_is_lost_if_the_scheduler_kept_it_and_else_begun_anew(scheduler, is_kept, status):
+    sweep_over_dask("quick")
+    scheduler.marks = {f"begun-{scheduler.key}"}
+    scheduler.kept = {scheduler.key: None} if is_kept else {}
+
+    record = sweep_over_dask("quick")
+
+    assert (record["status"], "was lost" in record["reason"]) == (status, is_kept)
 
 
 # -- what is refused ---------------------------------------------------------------------------------------------------
