@@ -144,7 +144,7 @@ def test_a_command_may_say_no(monkeypatch, folder, judged):
     assert sweep_commands(None, CASES, judged.judge).exit_status == 1
 
 
-def test_an_interrupt_is_told_by_the_status_and_what_is_done_stays(monkeypatch, folder, judged):
+def test_an_interrupt_is_told_and_what_is_done_stays(monkeypatch, folder, judged, capsys):
     def interrupt(case, **_told):
         if case.name == "C001":
             raise KeyboardInterrupt
@@ -153,7 +153,9 @@ def test_an_interrupt_is_told_by_the_status_and_what_is_done_stays(monkeypatch, 
     monkeypatch.setattr(swept_commands, "run_command", interrupt)
 
     swept = sweep_commands(Cluster(), CASES, judged.judge, folder=folder)
+    print_sweep(swept, "text")
 
+    assert capsys.readouterr().err.endswith("interrupted\n")
     statuses = [one["status"] for one in json.loads((folder / "sweep.json").read_text())["cases"]]
     assert (swept.exit_status, statuses[1:]) == (130, ["interrupted", "not_run"])
 
