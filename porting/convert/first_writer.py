@@ -20,9 +20,10 @@ _STATEMENTS = re.compile(
     r"torch\.(save|jit\.save|onnx\.export)|torchvision\.utils\.save_image|torchaudio\.save|numpy\.save(z\w*|txt)?"
     r"|safetensors\.torch\.save_\w+|matplotlib\.(\w+\.)*(savefig|imsave)|joblib\.dump|cv2\.imwrite|scipy\.io\.savemat"
     r"|imageio\.(\w+\.)*(imwrite|imsave|mimsave|mimwrite)|shutil\.(copy\w*|move|rmtree)"
-    r"|os\.(mkdir|makedirs|remove|unlink|rename|replace|removedirs|rmdir|symlink)"
-    r"|\.(mkdir|savefig|save_pretrained|write_text|write_bytes|to_(csv|json|pickle|excel|parquet|hdf))"
+    r"|os\.(remove|unlink|rename|replace|removedirs|rmdir|symlink)"
+    r"|\.(savefig|save_pretrained|write_text|write_bytes|to_(csv|json|pickle|excel|parquet|hdf))"
 )
+_FOLDERS = re.compile(r"os\.(mkdir|makedirs)|\.mkdir")
 _OPENED = re.compile(r"((builtins|io|codecs|gzip|bz2|lzma))?\.open")
 _MODE = re.compile(r"[wax][bt+]*")
 _LOGS = re.compile(r"logging\.(\w+\.)?\w*FileHandler|logging\.basicConfig")
@@ -33,6 +34,7 @@ _RUNS = re.compile(r"wandb\.init")
 _RECORDS = re.compile(
     r"loguru\.logger\.add|mlflow\.start_run|neptune\.init\w*|aim\.Run|comet_ml\.Experiment|h5py\.File"
 )
+_WHY_FOLDER = "each of the instances finds it, or makes it"
 _BY_HAND = "write where `porting.this_instance().index` is 0"
 
 
@@ -45,7 +47,7 @@ def write_once(sharing: Sharing, call: Call) -> None:
 
 def _guard(sharing: Sharing, file: ProgramFile, call: Call) -> None:
     statement = file.get_statement(call.node)
-    if find_keyword(call.node, "exist_ok") is not None or sharing.is_early(call):
+    if sharing.is_early(call):
         return
     if not isinstance(statement, ast.Expr) or statement.value is not call.node:
         sharing.leave(call, f"`{call.name}` writes in each instance, as a part of an expression", _BY_HAND)
@@ -53,6 +55,17 @@ def _guard(sharing: Sharing, file: ProgramFile, call: Call) -> None:
         sharing.choose(file, call.node, "None")
     else:
         sharing.guard(file, statement)
+
+
+def _make_folder(sharing: Sharing, file: ProgramFile, call: Call) -> None:
+    """Let the folder be there already, as all instances make it, and look whether it is there."""
+    if find_keyword(call.node, "exist_ok") is not None or sharing.is_early(call):
+        return
+    if call.name == "os.mkdir" and call.node.args:
+        name = file.text_of(call.node.args[0])
+        sharing.choose(file, call.node, f"os.makedirs({name}, exist_ok=True)", sharing.several, _WHY_FOLDER)
+    else:
+        sharing.unpack(file, call, '"exist_ok": True', sharing.several, _WHY_FOLDER)
 
 
 def _open(sharing: Sharing, file: ProgramFile, call: Call) -> None:
@@ -103,6 +116,7 @@ def _refuse(sharing: Sharing, _file: ProgramFile, call: Call) -> None:
 
 _WRITERS = {
     _STATEMENTS: _guard,
+    _FOLDERS: _make_folder,
     _OPENED: _open,
     _LOGS: _log,
     _NUMBERED: _number,

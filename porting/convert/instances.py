@@ -62,14 +62,14 @@ def _share_samples(sharing: Sharing) -> None:
     given += [one for fact in facts for loop in fact.where.loops for one in loop.objects]
     found = go_through_parts(tuple(given), follow=lambda one: () if one.kind is Kind.LOADER else one.parts)
     loaders = [one for one in found if one.kind is Kind.LOADER]
-    calls = {one.call for one in loaders}
+    calls = dict.fromkeys(one.call for one in loaders)
     if not calls or None in calls:
-        reason = Undecided(step.file.path, step.call.lineno, _NO_LOADER, _PARTITION)
-        sharing.left.append(reason)
-    for call in calls - {None}:
+        sharing.left.append(Undecided(step.file.path, step.call.lineno, _NO_LOADER, _PARTITION))
+    for call in calls:
         if call is not None:
             _share_loader(sharing, call, loaders)
-    if any(find_keyword(call.node, "download") is not None for call in sharing.iter_calls()):
+    words = [find_keyword(call.node, "download") for call in sharing.iter_calls()]
+    if any(one is not None and write_node(one) != "False" for one in words):
         sharing.notes.append(_DOWNLOADS)
     sharing.notes.append(_TWICE)
 
@@ -88,7 +88,9 @@ def _share_loader(sharing: Sharing, call: Call, loaders: List[ProgramObject]) ->
 
 def _find_fault(program: Program, call: Call, loaders: List[ProgramObject]) -> str:
     """Say why a loader cannot have a share of its dataset; empty where it can."""
-    words = {one.arg for one in call.node.keywords if write_node(one.value) != "None"}
+    given = {one.arg for one in call.node.keywords if write_node(one.value) != "None"}
+    # what is unpacked is known where a dictionary of the program's is
+    words = given | {*call.keywords} if None in given else given
     objects = [*call.keywords.get("dataset", ()), *(call.arguments[0] if call.arguments else ())]
     classes = [node for one in objects for _file, node in program.iter_classes(one.name.rpartition(".")[2])]
     loops = [loop for each in program.facts.calls for loop in each.where.loops]
@@ -97,7 +99,7 @@ def _find_fault(program: Program, call: Call, loaders: List[ProgramObject]) -> s
     of_dataset = [one for one in attributes if isinstance(one, ast.Attribute) and one.attr == "dataset"]
     if program.find_file(call.where.file) is None or not call.name.startswith("torch.utils.data."):
         return f"`{call.name}` is not torch's `DataLoader`"
-    if {"sampler", "batch_sampler", None} & words or len(call.node.args) > 3:
+    if {"sampler", "batch_sampler"} & words or len(call.node.args) > 3:
         return "a sampler gives the order of all samples, and an instance has a share of them"
     if any("IterableDataset" in list_bases(one) for one in classes):
         return "an iterable dataset has no samples by index"
@@ -116,7 +118,7 @@ def _begin_alike(sharing: Sharing) -> None:
         edits = sharing.edits[option.path]
         has_torch = next(edits.file.iter_assignments("torch", edits.file.tree), None) is not None
         torch = "torch" if has_torch else '__import__("torch")'
-        code = f"if {option.test} and this_instance().size > 1:\n    {torch}.manual_seed(0)"
+        code = f"if {sharing.several}:\n    {torch}.manual_seed(0)"
         insert = edits.insert_before if option.is_before else edits.insert_after
         insert(option.statement, code, "instances", "the instances begin with the same weights")
         sharing.require(edits.file, "this_instance")

@@ -37,6 +37,11 @@ class Sharing:
         """The test that is true in all instances of a port but the first."""
         return f"{self.option.test} and this_instance().index != 0"
 
+    @property
+    def several(self) -> str:
+        """The test that is true where a port has several instances."""
+        return f"{self.option.test} and this_instance().size > 1"
+
     def iter_calls(self) -> Iterator[Call]:
         """Iterate over the calls in the program's files, each once."""
         seen: Set[ast.Call] = set()
@@ -69,12 +74,12 @@ class Sharing:
         is_part = isinstance(above, ast.expr) and not (isinstance(above, ast.Call) and node in above.args)
         code = f"{value} if {test or self.others} else WHOLE"
         self.edits[file.path].replace(node, f"({code})" if is_part else code, "instances", why)
-        self.require(file, *([] if test else ["this_instance"]))
+        self.require(file, "this_instance")
 
-    def unpack(self, file: ProgramFile, call: Call, setting: str) -> None:
-        """Give a call another setting in all instances but the first."""
-        code = f"**({{{setting}}} if {self.others} else {{}})"
-        self.edits[file.path].add_argument(call.node, "", code, "instances", _WHY_FIRST)
+    def unpack(self, file: ProgramFile, call: Call, setting: str, test: str = "", why: str = _WHY_FIRST) -> None:
+        """Give a call another setting where a test holds, by default in all instances but one."""
+        code = f"**({{{setting}}} if {test or self.others} else {{}})"
+        self.edits[file.path].add_argument(call.node, "", code, "instances", why)
         self.require(file, "this_instance")
 
     def guard(self, file: ProgramFile, statement: ast.stmt) -> None:

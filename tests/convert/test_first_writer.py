@@ -36,7 +36,7 @@ def convert_lines(folder, lines):
         "plt.savefig('a.png')",
         "Path('a.txt').write_text('a')",
         "shutil.copyfile('a.pt', 'b.pt')",
-        "os.mkdir('runs')",
+        "os.remove('a.pt')",
     ],
 )
 def test_a_statement_that_writes_is_guarded(tmp_path, line):
@@ -60,7 +60,7 @@ def test_a_statement_that_writes_is_guarded(tmp_path, line):
         ("log = SummaryWriter()", 'SummaryWriter(**({{"comment": {1}}} if {0} else {{}}))'),
         ("wandb.init(project='a')", 'wandb.init(**({{"mode": "disabled"}} if {0} else {{}}), project=\'a\')'),
         ("wandb.init(mode='online')", "mode=\"disabled\" if {0} else 'online'"),
-        ("if epochs: os.mkdir('a')", "None if {0} else os.mkdir('a')"),
+        ("if points: os.remove('a')", "None if {0} else os.remove('a')"),
     ],
 )
 def test_what_is_used_later_writes_nowhere_in_the_others_or_under_their_number(tmp_path, line, instead):
@@ -68,6 +68,19 @@ def test_what_is_used_later_writes_nowhere_in_the_others_or_under_their_number(t
 
     assert not made.left
     assert instead.format(OTHERS, NUMBER) in lines
+
+
+@pytest.mark.parametrize(
+    ("line", "instead"),
+    [
+        ("os.mkdir('a')", "os.makedirs('a', exist_ok=True) if {0} else os.mkdir('a')"),
+        ("os.makedirs('a')", "os.makedirs('a', **({{\"exist_ok\": True}} if {0} else {{}}))"),
+        ("Path('a').mkdir()", "Path('a').mkdir(**({{\"exist_ok\": True}} if {0} else {{}}))"),
+    ],
+)
+def test_a_folder_may_be_there_where_several_make_it(tmp_path, line, instead):
+    several = '"PORT_DEVICE" in os.environ and this_instance().size > 1'
+    assert instead.format(several) in convert_lines(tmp_path, line)[0]
 
 
 @pytest.mark.parametrize("line", ["log = open('a.txt')", "os.makedirs('a', exist_ok=True)", "print('a')"])

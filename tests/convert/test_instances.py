@@ -11,8 +11,15 @@ import torch
 
 from porting.convert.eject import eject_text
 from tests.convert.conversions import LOOP, convert_text
+from tests.convert.sources.programs import LIGHTNING
 from tests.convert.training_programs import LOADED, convert_instances
 
+POPTORCH = """\
+import poptorch
+import torch
+
+model = poptorch.trainingModel(torch.nn.Linear(4, 2), poptorch.Options())
+"""
 TOLD = """
 import os
 rank = os.environ["OMPI_COMM_WORLD_RANK"]
@@ -75,6 +82,28 @@ def test_a_loop_on_the_host_is_refused(tmp_path):
     assert list_reasons(tmp_path, LOADED, style="minimal") == ["a loop on the host joins no gradients over instances"]
 
 
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (LIGHTNING, "the loop is a library's, and so are its samples and files"),
+        (POPTORCH, "the program's own options say what several instances do"),
+    ],
+)
+def test_programs_that_have_a_style_of_their_own_are_refused(tmp_path, text, reason):
+    assert reason in list_reasons(tmp_path, text)
+
+
+def test_a_step_that_stays_the_loops_says_what_several_instances_need(tmp_path):
+    _text, made = convert_instances(
+        tmp_path, LOADED.replace("        optimizer.step", "        if y.sum(): optimizer.step")
+    )
+
+    assert "not made in each turn" in made.left[0].reason
+    assert made.notes == [
+        "several instances need a port that makes the steps: `--style minimal` goes without `--instances`"
+    ]
+
+
 def test_a_program_of_processes_is_refused(tmp_path):
     text = LOADED.replace("points =", "torch.distributed.init_process_group('gloo')\npoints =")
     (reason,) = list_reasons(tmp_path, text)
@@ -90,12 +119,21 @@ for x, y in tests:
 """
 
 
+def test_settings_of_a_loader_may_be_unpacked(tmp_path):
+    text = LOADED.replace("loader = ", 'words = {"num_workers": 0}\nloader = ').replace("shuffle=True", "**words")
+    converted, made = convert_instances(tmp_path, text)
+
+    assert made.is_whole
+    assert 'DataLoader(partition(data) if "PORT_DEVICE" in os.environ else data, batch_size=4, **words)' in converted
+
+
 @pytest.mark.parametrize(
     ("new", "reason"),
     [
         ("loader = DataLoader(data, 4, sampler=torch.utils.data.RandomSampler(data))\n", "order of all samples"),
         ("loader = DataLoader(data, 4)\nprint(loader.dataset.tensors)\n", "a share of a dataset has none"),
         ("loader = [(points, torch.arange(16) % 3)]\n", "no `DataLoader` that was found"),
+        ('words = {"sampler": [3, 1]}\nloader = DataLoader(data, 4, **words)\n', "order of all samples"),
         (SPLIT, "loaders that train nothing"),
     ],
 )
@@ -114,14 +152,6 @@ def test_a_loader_of_an_evaluation_gives_all_samples(tmp_path):
 
     assert made.is_whole
     assert "in DataLoader(data):" in text
-
-
-def test_what_comes_before_the_command_line_is_read_is_left(tmp_path):
-    text = LOADED.replace("model =", "import argparse\nargs = argparse.ArgumentParser().parse_args()\nmodel =")
-    (left,) = convert_instances(tmp_path, text)[1].left
-
-    assert left.line == 8
-    assert left.reason.startswith("it comes before the command line is read")
 
 
 def test_a_seed_of_the_program_is_the_seed_of_all_instances(tmp_path):
