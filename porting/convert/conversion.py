@@ -92,7 +92,7 @@ class Conversion:
             "on a laptop": "python " + shlex.join([self.script, *self.arguments, *self.option.make_arguments("sim")]),
             "on an IPU": f"python {on_ipus}",
         }
-        if self.is_shared:
+        if self.is_shared and self.is_whole:
             found["two instances"] = f"poprun --num-instances 2 --num-replicas 2 python {on_ipus}"
         if any(b"torch.distributed" in text for text in self.before.values()):
             found["GPUs, as before"] = f"torchrun --nproc-per-node 2 {self.command}"

@@ -24,8 +24,8 @@ _STATEMENTS = re.compile(
     r"|\.(savefig|save_pretrained|write_text|write_bytes|to_(csv|json|pickle|excel|parquet|hdf))"
 )
 _FOLDERS = re.compile(r"os\.(mkdir|makedirs)|\.mkdir")
-_OPENED = re.compile(r"((builtins|io|codecs|gzip|bz2|lzma))?\.open")
-_MODE = re.compile(r"[wax][bt+]*")
+_OPENED = re.compile(r"(builtins|io|codecs|gzip|bz2|lzma)?\.open")
+_MODE = re.compile(r"[rwax][bt+]*")
 _LOGS = re.compile(r"logging\.(\w+\.)?\w*FileHandler|logging\.basicConfig")
 _NUMBERED = re.compile(
     r"(torch\.utils\.tensorboard|tensorboardX)\.(\w+\.)*SummaryWriter|tensorboard_logger\.(configure|Logger)"
@@ -57,7 +57,7 @@ def _guard(sharing: Sharing, file: ProgramFile, call: Call) -> None:
         sharing.guard(file, statement)
 
 
-def _make_folder(sharing: Sharing, file: ProgramFile, call: Call) -> None:
+def _allow_folder(sharing: Sharing, file: ProgramFile, call: Call) -> None:
     """Let the folder be there already, as all instances make it, and look whether it is there."""
     if find_keyword(call.node, "exist_ok") is not None or sharing.is_early(call):
         return
@@ -69,13 +69,18 @@ def _make_folder(sharing: Sharing, file: ProgramFile, call: Call) -> None:
 
 
 def _open(sharing: Sharing, file: ProgramFile, call: Call) -> None:
-    place = 0 if call.name == ".open" else 1
-    mode = find_keyword(call.node, "mode") or next(iter(call.node.args[place:]), None)
+    is_method = call.name == ".open"
+    mode = find_keyword(call.node, "mode") or next(iter(call.node.args[0 if is_method else 1 :]), None)
     parts = [] if mode is None else [str(one.value) for one in ast.walk(mode) if isinstance(one, ast.Constant)]
-    if mode is not None and any(map(_MODE.fullmatch, parts)) and not sharing.is_early(call):
-        # a file that has to be new cannot be the one that is always there
-        text = file.text_of(mode).replace("x", "w") if isinstance(mode, ast.Constant) else file.text_of(mode)
-        sharing.choose(file, call.node, f"open(os.devnull, {text})")
+    kinds = {one[0] for one in parts if _MODE.fullmatch(one)}
+    if mode is None or kinds == {"r"} or is_method and not kinds or sharing.is_early(call):
+        return
+    if "r" in kinds or not kinds:
+        sharing.leave(call, f"whether `{call.name}` opens a file to write it is not known", _BY_HAND)
+        return
+    # a file that has to be new cannot be the one that is always there
+    text = file.text_of(mode).replace("x", "w") if isinstance(mode, ast.Constant) else file.text_of(mode)
+    sharing.choose(file, call.node, f"open(os.devnull, {text})")
 
 
 def _log(sharing: Sharing, file: ProgramFile, call: Call) -> None:
@@ -116,7 +121,7 @@ def _refuse(sharing: Sharing, _file: ProgramFile, call: Call) -> None:
 
 _WRITERS = {
     _STATEMENTS: _guard,
-    _FOLDERS: _make_folder,
+    _FOLDERS: _allow_folder,
     _OPENED: _open,
     _LOGS: _log,
     _NUMBERED: _number,

@@ -51,6 +51,10 @@ def test_a_statement_that_writes_is_guarded(tmp_path, line):
     [
         ("log = open('a.txt', 'w')", "open(os.devnull, 'w') if {0} else open('a.txt', 'w')"),
         ("log = open('a.txt', mode='x')", "open(os.devnull, 'w') if {0} else open('a.txt', mode='x')"),
+        (
+            "log = open('a', 'a' if points else 'w')",
+            "open(os.devnull, 'a' if points else 'w') if {0} else open('a', 'a' if points else 'w')",
+        ),
         ("log = Path('a').open('ab')", "open(os.devnull, 'ab') if {0} else Path('a').open('ab')"),
         ("log = csv.writer(open('a', 'a'))", "csv.writer(open(os.devnull, 'a') if {0} else open('a', 'a'))"),
         ("open('a', 'w').write('a')", "(open(os.devnull, 'w') if {0} else open('a', 'w')).write('a')"),
@@ -83,7 +87,9 @@ def test_a_folder_may_be_there_where_several_make_it(tmp_path, line, instead):
     assert instead.format(several) in convert_lines(tmp_path, line)[0]
 
 
-@pytest.mark.parametrize("line", ["log = open('a.txt')", "os.makedirs('a', exist_ok=True)", "print('a')"])
+@pytest.mark.parametrize(
+    "line", ["log = open('a.txt')", "log = open('a', 'rb')", "os.makedirs('a', exist_ok=True)", "print('a')"]
+)
 def test_what_writes_nothing_that_others_write_stays(tmp_path, line):
     assert convert_lines(tmp_path, line)[0] == f"{line}\n"
 
@@ -92,6 +98,7 @@ def test_what_writes_nothing_that_others_write_stays(tmp_path, line):
     ("line", "reason"),
     [
         ("path = shutil.copy('a', 'b')", "`shutil.copy` writes in each instance, as a part of an expression"),
+        ("log = open('a', begun)", "whether `builtins.open` opens a file to write it is not known"),
         ("import mlflow; mlflow.start_run()", "`mlflow.start_run` begins a record of its own for each instance"),
     ],
 )
