@@ -50,6 +50,10 @@ class DeviceOption:
     """The words for each device where a project has its own."""
     sets_process: bool = False
     """Whether a port is told, where the device is chosen, that it is one process, unless a launcher has told it."""
+    path: str = ""
+    """The file in which the device is chosen, behind `statement`, or before it where `is_before`."""
+    statement: Optional[ast.stmt] = None
+    is_before: bool = False
 
     def make_arguments(self, device: str) -> Tuple[str, ...]:
         """Return what is added to the command line to train on a device."""
@@ -80,13 +84,14 @@ def add_device_option(program: Program, edits: Dict[str, FileEdits]) -> DeviceOp
         edits[file.path].insert_before(statement, code, "option", why)
     is_distributed = _is_distributed(program)
     choice = _make_choice(value, sets_host=is_own, sets_process=is_distributed)
-    if isinstance(statement, ast.Return):
+    is_before = isinstance(statement, ast.Return)
+    if is_before:
         edits[file.path].insert_before(statement, f"{name} = {file.text_of(call)}\n{choice}", "option", _KEPT)
         edits[file.path].replace(call, name, "option", _KEPT)
     else:
         edits[file.path].insert_after(statement, choice, "option", _KEPT)
     edits[file.path].add_import("import os", why=WHY_ENVIRONMENT)
-    return DeviceOption(flag, sets_process=is_distributed)
+    return DeviceOption(flag, sets_process=is_distributed, path=file.path, statement=statement, is_before=is_before)
 
 
 def _is_distributed(program: Program) -> bool:
@@ -129,7 +134,7 @@ def _add_parser(program: Program, edits: FileEdits) -> DeviceOption:
     edits.insert_before(anchor, code, "option", "the command line chooses the device")
     for name in ("argparse", "os", "sys"):
         edits.add_import(f"import {name}", why="the option for the device needs it")
-    return DeviceOption(sets_process=is_distributed)
+    return DeviceOption(sets_process=is_distributed, path=edits.file.path, statement=anchor, is_before=True)
 
 
 def _find_beginning(file: ProgramFile) -> ast.stmt:

@@ -117,6 +117,12 @@ class _Ejector(cst.CSTTransformer):
 
     def _decide(self, test: cst.BaseExpression) -> Optional[bool]:
         """Say what a test is in plain PyTorch; None where that is not known."""
+        if isinstance(test, cst.BooleanOperation):
+            # what follows asks which instance of a port this is
+            first, is_or = self._decide(test.left), isinstance(test.operator, cst.Or)
+            return first if first is is_or else None
+        if m.matches(test, m.Comparison(comparisons=[m.ComparisonTarget(m.NotIn())])):
+            return True if _VARIABLE in _collect_texts(test) else None
         if self._is_port_test(test):
             return False
         if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
@@ -176,7 +182,7 @@ class _Ejector(cst.CSTTransformer):
     def _is_of_port(self, argument: cst.Arg) -> bool:
         """Tell whether an argument is a port's strategy, or what is unpacked for a port alone."""
         value = argument.value
-        if not isinstance(value, cst.IfExp) or not self._is_port_test(value.test):
+        if not isinstance(value, cst.IfExp) or self._decide(value.test) is not False:
             return False
         is_default = _root_of(argument.keyword) == "strategy" and _collect_texts(value.orelse) == {"auto"}
         return is_default or m.matches(argument, m.Arg(star="**", value=m.IfExp(orelse=m.Dict(elements=[]))))

@@ -102,6 +102,7 @@ def _report(
         for name in ("style", "port_args")
         if getattr(arguments, name, None) not in (None, DEFAULT_PORT_ARGUMENTS)
     ]
+    said += ["--instances"] if getattr(arguments, "instances", False) else []
     place = None if written is None else str(written)
     return json.dumps(describe_conversion(made, proof, options=said, written=place), indent=2)
 
@@ -116,13 +117,15 @@ def _convert(target: Target, arguments: argparse.Namespace, tell: Tell) -> Tuple
     is_observed = target.is_run and not arguments.plan and not is_of_poptorch(program)
     seen = _observe(target, tell, notes) if is_observed else None
     sites = None if seen is None else seen.sites
-    styles = [arguments.style] if arguments.style else [*STYLES]
-    if seen is not None and not arguments.style and any(max(one, default=0) > 1 for one in seen.num_backward.values()):
+    # a loop on the host joins no gradients over instances
+    styles = [arguments.style] if arguments.style else ["idiomatic"] if arguments.instances else [*STYLES]
+    if seen is not None and len(styles) > 1 and any(max(one, default=0) > 1 for one in seen.num_backward.values()):
         styles.remove("idiomatic")
         notes.append("the idiomatic style was left: gradients of several backward passes make one step")
     for style in styles:
         tell(f"planning, style {style}")
-        made = plan_conversion(root, target.script, target.arguments, style=style, sites=sites, program=program)
+        known = {"sites": sites, "program": program, "instances": arguments.instances}
+        made = plan_conversion(root, target.script, target.arguments, style=style, **known)
         made.notes += notes
         is_last = style == styles[-1] or made.style != style
         if made.left and not is_last:

@@ -10,7 +10,7 @@ import torch
 
 from tests.convert.conversions import convert_text
 
-__all__ = ["HEAD", "convert_idiomatic", "read_reason", "train_all_ways", "write_loop"]
+__all__ = ["HEAD", "LOADED", "convert_idiomatic", "convert_instances", "read_reason", "train_all_ways", "write_loop"]
 
 HEAD = """\
 import torch
@@ -22,6 +22,32 @@ model = nn.Linear(4, 3)
 criterion = nn.CrossEntropyLoss()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 """
+LOADED = """\
+import json
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+points = torch.arange(64.0).reshape(16, 4) / 64
+data = TensorDataset(points, torch.arange(16) % 3)
+loader = DataLoader(data, batch_size=4, shuffle=True)
+model = nn.Linear(4, 3)
+criterion = nn.CrossEntropyLoss()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+seen = []
+for epoch in range(2):
+    for x, y in loader:
+        output = model(x)
+        loss = criterion(output, y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        seen += x[:, 0].mul(16).int().tolist()
+    torch.save(model.state_dict(), "model.pt")
+with open("seen.json", "w") as file:
+    json.dump(seen, file)
+"""
+"""A program whose batches come from a loader, and which writes its weights and what it has seen."""
 
 
 def write_loop(*lines, head=HEAD):
@@ -35,6 +61,11 @@ def convert_idiomatic(folder, text):
     text, made = convert_text(folder, text, style="idiomatic")
     assert not made.left
     return text
+
+
+def convert_instances(folder, text, style="idiomatic"):
+    """Convert a program for several instances; return its new text, and the conversion."""
+    return convert_text(folder, text, style=style, instances=True)
 
 
 def read_reason(folder, text):
