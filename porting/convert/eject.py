@@ -122,7 +122,7 @@ class _Ejector(cst.CSTTransformer):
             first, is_or = self._decide(test.left), isinstance(test.operator, cst.Or)
             return first if first is is_or else None
         if m.matches(test, m.Comparison(comparisons=[m.ComparisonTarget(m.NotIn())])):
-            return True if _VARIABLE in _collect_texts(test) else None
+            return True if VARIABLE in _collect_texts(test) else None
         if self._is_port_test(test):
             return False
         if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
