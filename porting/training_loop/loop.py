@@ -105,7 +105,7 @@ def fit(
         if checkpoint is not None:
             kept = FitCheckpoints(ported, loader, checkpoint, called.read_states, every=every, keep=keep)
             held.enter_context(kept.hold_folder())
-        made = FitProgress() if kept is None else kept.resume() if resume else kept.begin()
+        made = FitProgress() if kept is None else kept.resume(epochs) if resume else kept.begin()
         loop = _Loop(FitState(ported, epochs), made, loader, validated, schedules, best, called, kept)
         held.enter_context(bar.showing())
         loop.run()
