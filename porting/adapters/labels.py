@@ -59,7 +59,7 @@ def split_labels(
     A name is looked for among the keywords, then among the parameters of `forward`. A position counts positional
     arguments; -1 also finds the only keyword that `forward` does not know. A tuple of keys gives a tuple of labels. A
     call whose arguments fit `forward` only when nothing is taken out brought no labels: `labels` is `NO_LABELS`. Raises
-    PortingError L006 for a call that fits neither way; an input that is missing beside named labels is left to `forward`.
+    PortingError L006 for a call that fits neither way; of inputs that are missing beside named labels `forward` tells.
 
     >>> split_labels(lambda image: image, ["an image", 7], {}, label=-1)
     SplitCall(args=('an image',), kwargs={}, labels=7)
@@ -148,7 +148,7 @@ def _make_label_error(
             message=f"`forward` takes no argument called {' or '.join(f'`{name}`' for name in unknown)}",
             label="the keys of a dictionary are the names of `forward`'s arguments",
             notes=f"the model's own signature is `forward{signature}`",
-            help="pass a tuple, the model's inputs and then the label, or rename the keys: in the loop, in the dataset, "
+            help="pass a tuple, the model's inputs and then the label, or rename the keys: in the loop, in the dataset "
             "or in the loader's `collate_fn`",
         )
     return PortingError.at_caller(

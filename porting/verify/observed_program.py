@@ -373,10 +373,9 @@ def _number_rows(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _list_losses(model: nn.Module, returned: object) -> List[float]:
-    """Return the losses among what a device call has returned: a port says where, else the last of its shortest results.
+    """Return the losses among what a device call has returned: where a port says, else the last of the shortest.
 
-    Metrics and single terms are as short as the loss, so that only a port, which has an order of results, may return
-    them behind it.
+    A port may return metrics and single terms behind the loss, which are as short.
     """
     is_port = isinstance(getattr(type(model), "loss_of", None), property)
     results = flatten_tensors(model.loss_of(returned) if is_port else returned)  # type: ignore[operator]

@@ -106,9 +106,7 @@ def test_the_error_tells_what_the_call_has_and_what_the_model_takes():
     )
 
 
-@pytest.mark.parametrize(
-    ("label", "unknown"), [(-1, "`image` or `mask`"), ("mask", "`image`"), (("mask",), "`image`")]
-)
+@pytest.mark.parametrize(("label", "unknown"), [(-1, "`image` or `mask`"), ("mask", "`image`"), (("mask",), "`image`")])
 def test_keys_of_a_dictionary_that_are_no_arguments_of_the_model_are_named(label, unknown):
     with pytest.raises(PortingError) as caught:
         split_labels(one_input, (), {"image": "x", "mask": "y"}, label=label)

@@ -180,7 +180,7 @@ def test_a_missing_import_of_the_users_is_no_missing_target(folder):
     ("name", "said"),
     [
         ("model", "gives a Net"),
-        ("number", "a int without model"),
+        ("number", "an int without model"),
         ("short", "gives 2 values"),
         ("wrong_model", "the model of"),
         ("wrong_loss", "the loss of"),
