@@ -54,11 +54,11 @@ def test_help_names_every_verb(capsys):
     assert set(VERBS) <= set(capsys.readouterr().out.split())
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_the_help_of_a_verb_fits_a_terminal(verb, capsys, monkeypatch):
+@pytest.mark.parametrize("words", [(), *((verb,) for verb in VERBS)], ids=" ".join)
+def test_help_fits_a_terminal(words, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     with pytest.raises(SystemExit, match="0"):
-        main([verb, "--help"])
+        main([*words, "--help"])
 
     assert [line for line in capsys.readouterr().out.splitlines() if len(line) > 80] == []
 
