@@ -20,8 +20,9 @@ __all__ = ["LoadedProgram", "read_parts"]
 
 _PARTS = ("model", "loss", "batch", "optimizer", "options")
 _MORE_PARTS = ("scheduler", "ported")
+_LOSS_SETTINGS = ("label", "label_transform", "loss_output", "reduction")
 _SETTINGS = (
-    *("label", "label_transform", "loss_output", "reduction", "compute_loss", "max_grad_norm"),
+    *(*_LOSS_SETTINGS, "compute_loss", "max_grad_norm"),
     *("schedule_every", "each_epoch", "also", "save", "load"),
 )
 _EXAMPLE = (
@@ -56,6 +57,11 @@ class LoadedProgram:
     made: Any = None
     places: Mapping[str, Place] = field(default_factory=dict)
     call: Optional[Mapping[str, Any]] = None
+
+    @property
+    def loss_settings(self) -> Mapping[str, Any]:
+        """The settings that say how the loss gets its arguments, which `to_ipu` takes."""
+        return {name: value for name, value in self.settings.items() if name in _LOSS_SETTINGS}
 
     @property
     def rows(self) -> int:
