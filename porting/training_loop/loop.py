@@ -227,14 +227,14 @@ def _check_parts(loaders: Mapping[str, object], early_stopping: Optional[EarlySt
 
 def _check_epochs(epochs: object, loaders: Mapping[str, object]) -> None:
     """Raise OptionError P002 for what is no number of epochs, and for batches that only the first epoch would get."""
-    if not isinstance(epochs, Integral) or isinstance(epochs, bool) or epochs < 0:
+    if not isinstance(epochs, Integral) or isinstance(epochs, bool) or int(epochs) < 0:
         raise OptionError.at_caller(
             "P002",
             message=f"`epochs` is {epochs!r}, not a number of passes over the loader",
             help="pass a whole number, of a command line with `type=int`: `fit(ported, loader, 10)`",
         )
     for name, loader in loaders.items():
-        if epochs > 1 and isinstance(loader, _READ_ONCE):
+        if int(epochs) > 1 and isinstance(loader, _READ_ONCE):
             raise OptionError.at_caller(
                 "P002",
                 message=f"`{name}` is {say_kind(loader)}, which has no batches for a second epoch",
