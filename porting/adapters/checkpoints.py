@@ -20,7 +20,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from porting.adapters.backend_protocol import HasState
-from porting.diagnostics import CheckpointError, OptionError, take_first_line
+from porting.diagnostics import CheckpointError, OptionError, say_kind, take_first_line
 from porting.support.atomic_files import replacing_file
 from porting.torch_insides.modules import copy_versions, loads_in_own_way, note_versions, read_load_hooks
 
@@ -143,7 +143,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
     """
     content = read_tensors(path)
     if not isinstance(content, dict):
-        raise _make_damaged_error(path, f"it holds a {type(content).__name__}, not the state of a model")
+        raise _make_damaged_error(path, f"it holds {say_kind(content)}, not the state of a model")
     if content.get("format") != _FORMAT:
         has_tensors = not content or any(isinstance(value, torch.Tensor) for value in content.values())
         if not all(isinstance(name, str) for name in content) or not has_tensors:

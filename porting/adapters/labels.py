@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 from contextlib import suppress
-from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 from porting.diagnostics import OptionError, PortingError, join_names
 
@@ -59,7 +59,7 @@ def split_labels(
     A name is looked for among the keywords, then among the parameters of `forward`. A position counts positional
     arguments; -1 also finds the only keyword that `forward` does not know. A tuple of keys gives a tuple of labels. A
     call whose arguments fit `forward` only when nothing is taken out brought no labels: `labels` is `NO_LABELS`. Raises
-    PortingError L006 for a call that fits neither way.
+    PortingError L006 for a call that fits neither way; of inputs that are missing beside named labels `forward` tells.
 
     >>> split_labels(lambda image: image, ["an image", 7], {}, label=-1)
     SplitCall(args=('an image',), kwargs={}, labels=7)
@@ -77,7 +77,7 @@ def split_labels(
         rest = tuple(value for position, value in enumerate(args) if position not in found)
         named = {name: value for name, value in kwargs.items() if name not in found}
         fits = _fits(signature, rest, named) and (rest or named or not fits_whole)
-        if fits or all(isinstance(key, str) for key in keys):
+        if fits or (all(isinstance(key, str) for key in keys) and not _list_unknown(signature, named)):
             labels = tuple(kwargs[spot] if isinstance(spot, str) else args[spot] for spot in found)
             return SplitCall(rest, named, labels if isinstance(label, tuple) else labels[0])
     if fits_whole:
@@ -95,6 +95,14 @@ def _fits(signature: Optional[inspect.Signature], args: Sequence[Any], kwargs: M
     return True
 
 
+def _list_unknown(signature: Optional[inspect.Signature], names: Iterable[str]) -> List[str]:
+    """Return the keywords that `forward` does not take."""
+    parameters = signature.parameters if signature is not None else {}
+    if signature is None or any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return []
+    return [name for name in names if name not in parameters]
+
+
 def _find_label(
     key: Key, signature: Optional[inspect.Signature], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Optional[Key]:
@@ -104,8 +112,8 @@ def _find_label(
             return key
         names = list(signature.parameters) if signature else []
         return names.index(key) if key in names and names.index(key) < len(args) else None
-    if key == -1 and signature and not any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values()):
-        unknown = [name for name in kwargs if name not in signature.parameters]
+    if key == -1:
+        unknown = _list_unknown(signature, kwargs)
         if len(unknown) == 1:
             return unknown[0]
     position = key + len(args) if key < 0 else key
@@ -133,6 +141,16 @@ def _make_label_error(
             help="leave out what neither the model nor the loss takes",
         )
     keywords = join_names(kwargs) or "none"
+    unknown = _list_unknown(signature, [name for name in kwargs if name not in spots])
+    if unknown and not any(isinstance(key, str) and spot is None for key, spot in zip(keys, spots)):
+        return PortingError.at_caller(
+            "L006",
+            message=f"`forward` takes no argument called {' or '.join(f'`{name}`' for name in unknown)}",
+            label="the keys of a dictionary are the names of `forward`'s arguments",
+            notes=f"the model's own signature is `forward{signature}`",
+            help="pass a tuple, the model's inputs and then the label, or rename the keys: in the loop, in the dataset "
+            "or in the loader's `collate_fn`",
+        )
     return PortingError.at_caller(
         "L006",
         message=f"the call has no argument {' and no '.join(missing)} to be the label" if missing else None,

@@ -31,7 +31,7 @@ from porting.adapters.loss_terms import (
 from porting.adapters.precision import cast_floats, cast_weights
 from porting.adapters.returned_loss import find_loss, make_scalar, refuse_second_loss, replace_loss
 from porting.adapters.tracing_guards import PrintGuard, announce_tracing, answer_autocast, guard_gradients
-from porting.diagnostics import Finding, OptionError, PortingError
+from porting.diagnostics import Finding, OptionError, PortingError, say_kind
 from porting.remedies import Remedies, settle
 
 __all__ = ["NO_BACKEND", "LossInForward"]
@@ -350,7 +350,7 @@ def _mark_loss(setup: _LossSetup, loss: torch.Tensor) -> torch.Tensor:
 def _check_model(model: object) -> None:
     """Refuse what is no plain module, naming the module inside where there is one."""
     if not isinstance(model, nn.Module):
-        fault, remedy = f"`model` is a {type(model).__name__}, not a torch.nn.Module", "pass the module itself"
+        fault, remedy = f"`model` is {say_kind(model)}, not a torch.nn.Module", "pass the module itself"
     elif isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
         fault = f"`model` is wrapped in {type(model).__name__}"
         remedy = "pass `model.module`; `PortOptions(replicas=N)` is what spreads a batch over N devices"
@@ -361,7 +361,7 @@ def _check_model(model: object) -> None:
     elif isinstance(getattr(model, "_orig_mod", None), nn.Module):
         fault, remedy = "`model` was compiled with `torch.compile`", "pass the module it was made from"
     elif callable(getattr(model, "copyWeightsToHostIfNeeded", None)):
-        fault = f"`model` is a {type(model).__name__}, wrapped for training on a device already"
+        fault = f"`model` is {say_kind(model)}, wrapped for training on a device already"
         remedy = "call `destroy()` on the ported model first, or build the model anew"
     else:
         return

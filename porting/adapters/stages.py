@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from porting.adapters.stage_calls import collect_modules, follow_stages, number_stages, split_call
-from porting.diagnostics import OptionError, join_names, take_first_line
+from porting.diagnostics import OptionError, join_names, say_kind, take_first_line
 from porting.options import PortOptions
 from porting.structure import Structure, map_tensors
 from porting.torch_insides.modules import read_forward_pre_hooks
@@ -83,7 +83,7 @@ def _require_serializable(modules: Mapping[str, nn.Module], options: PortOptions
     for name, parts in (options.serialize or {}).items():
         module = modules[name]
         if not isinstance(module, (nn.Linear, nn.Embedding)):
-            fault = f"`{name}`, which is a {type(module).__name__}"
+            fault = f"`{name}`, which is {say_kind(module)}"
         elif isinstance(module, nn.Embedding) and (module.max_norm is not None or module.scale_grad_by_freq):
             fault = f"`{name}`, an Embedding with max_norm or scale_grad_by_freq, which needs all rows at once"
         elif module.weight.shape[0] % parts:

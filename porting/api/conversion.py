@@ -21,7 +21,7 @@ from ..adapters.loss_terms import Losses
 from ..adapters.padding_checks import note_statistics_of_one_replica
 from ..adapters.record_parsers import teach_records
 from ..adapters.stages import require_filled_pipeline, require_modules
-from ..diagnostics import OptionError, log_finding, notify, show_findings_alone
+from ..diagnostics import OptionError, log_finding, notify, say_kind, show_findings_alone
 from ..host_tensors import walk_modules
 from ..options import PortOptions
 from ..remedies import Remedies
@@ -239,10 +239,10 @@ def _check_arguments(model: object, options: object, loop: str) -> None:
     for prefix, module in walk_modules(model) if isinstance(model, nn.Module) else ():
         if isinstance(module, FixedModule):
             name = ".".join(["model", *prefix.split(".")[:-1]])
-            fault = f"`{name}` is a {type(module).__name__}, which is ported already"
+            fault = f"`{name}` is {say_kind(module)}, which is ported already"
             remedy = "pass the module itself, `ported.model`, after `ported.destroy()`"
     if not isinstance(options, PortOptions):
-        fault = f"`options` is a {type(options).__name__}"
+        fault = f"`options` is {say_kind(options)}"
         remedy = "pass `porting.PortOptions(...)`: it becomes the backend's own options"
     if loop not in ("device", "host"):
         fault, remedy = f"`loop` is {loop!r}", "use 'device', where a call makes the step, or 'host'"

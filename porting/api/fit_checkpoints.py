@@ -130,8 +130,8 @@ class FitCheckpoints:
                 return True  # then nobody can be seen
             raise
 
-    def resume(self) -> FitProgress:
-        """Go on from the newest checkpoint in the folder; without one, begin."""
+    def resume(self, num_epochs: int) -> FitProgress:
+        """Go on to `num_epochs` from the newest checkpoint in the folder; without one, begin."""
         checkpoint = read_newest_checkpoint(self._folder)
         if checkpoint is None:
             return self.progress
@@ -155,13 +155,22 @@ class FitCheckpoints:
         self._epoch_start, self._present = loop["epoch_start"], (checkpoint.training or {})["streams"]
         self._num_steps_written = self._ported.port_optimizer.num_steps
         self._link_last_and_best()
+        self._tell_what_is_left(num_epochs)
+        return self.progress
+
+    def _tell_what_is_left(self, num_epochs: int) -> None:
+        num_complete = len(self.progress.history)
+        if num_complete >= num_epochs:
+            logger.warning(
+                "nothing is left to train: the checkpoints in `%s` have %d complete epochs, and %d are asked for; "
+                "ask for more, or begin anew in another folder",
+                *(self._folder, num_complete, num_epochs),
+            )
+            return
         logger.warning(
             "the training goes on after step %d, in epoch %d, from the checkpoints in `%s`",
-            self._num_steps_written,
-            len(self.progress.history) + 1,
-            self._folder,
+            *(self._num_steps_written, num_complete + 1, self._folder),
         )
-        return self.progress
 
     def begin(self) -> FitProgress:
         """Begin anew; OptionError P002 where the folder has checkpoints of an earlier training."""

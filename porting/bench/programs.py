@@ -27,4 +27,4 @@ def load_workload(target: str, choices: Mapping[str, Any], cache_dir: Optional[s
         loaded = load_program(target, batch_size=rows, layers=layers)
     # without the folder of the program, whatever the system parts folders with
     short = target.replace("\\", "/").rpartition("/")[2]
-    return Workload(loaded.model, loaded.loss, loaded.batch, loaded.optimizer, options, short)
+    return Workload(loaded.model, loaded.loss, loaded.batch, loaded.optimizer, options, short, loaded.loss_settings)

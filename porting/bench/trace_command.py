@@ -59,7 +59,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     placing = {} if arguments.engine is None else {"engine": arguments.engine}
     program = load_step_program(arguments, **placing)
-    ported = to_ipu(program.model, program.loss, optimizer=program.optimizer, options=program.options)
+    settings = program.loss_settings
+    ported = to_ipu(program.model, program.loss, optimizer=program.optimizer, options=program.options, **settings)
     batches = _load_batches(ported, program, arguments.data)
     trace = record_calls(ported, batches, num_calls=arguments.steps, program=arguments.program)
     write_output(output, trace.to_json())

@@ -281,6 +281,7 @@ def _check_function(text: str, arguments: argparse.Namespace) -> Report:
         compile_seconds=arguments.compile_seconds,
         step_seconds=arguments.step_seconds,
         name=text,
+        **program.loss_settings,
     )
     return replace(report, findings=place_findings(report.findings, program.places))
 

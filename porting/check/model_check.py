@@ -61,12 +61,14 @@ def check(
     compile_seconds: Optional[float] = None,
     step_seconds: Optional[float] = None,
     name: str = "the model",
+    **loss_settings: Any,
 ) -> Report:
     """Look at a training step for all that stands between it and an IPU, without training and without a device.
 
-    `loss` and `optimizer` are those of `to_ipu`; `batch` is one batch, `(inputs, labels)` or a dictionary, or the
-    `loader` itself, whose first batch is taken unless one is given. The step is captured on tensors without values and
-    goes on after each fault, so that all are found at once; weights need no memory (`porting.check.light_models`).
+    `loss`, `optimizer` and `loss_settings`, such as `label`, are those of `to_ipu`; `batch` is one batch, `(inputs,
+    labels)` or a dictionary, or the `loader` itself, whose first batch is taken unless one is given. The step is
+    captured on tensors without values and goes on after each fault, so that all are found at once; weights need no
+    memory (`porting.check.light_models`).
     `loader` adds an audit of its data (`porting.check.data_audit`), of its first batches or of a `whole_epoch`, which
     `instances` processes share, with the best buckets of up to `max_executables` executables (`compile_seconds` each,
     `step_seconds` a step), and further captures for the search of frozen values, of which `allow_frozen` names those
@@ -108,7 +110,7 @@ def check(
     micro_batch, uncut = cut_micro_batch(arguments, options)
     found += [] if uncut is None else [uncut]
     try:
-        forward = wrap_model(model, loss, options)
+        forward = wrap_model(model, loss, options, **loss_settings)
         require_modules(model, options)
     except PortingError as error:
         return Report(_place_at_caller([*found, error.finding]), program=name)

@@ -37,13 +37,13 @@ class CheckedStep:
     other_graph: Optional[StepGraph] = None
 
 
-def wrap_model(model: nn.Module, loss: Optional[Losses], options: PortOptions) -> LossInForward:
+def wrap_model(model: nn.Module, loss: Optional[Losses], options: PortOptions, **loss_settings: Any) -> LossInForward:
     """Put the loss into `forward` as `to_ipu` does; OptionError P002 for what does not go together.
 
     The precision of the options is left out, because it would convert the user's weights.
     """
     remedies = Remedies(without=options.without_remedies, strict=options.strict, backend=simulator)
-    return LossInForward(model, loss, backend=simulator, allowed=options.allow, remedies=remedies)
+    return LossInForward(model, loss, backend=simulator, allowed=options.allow, remedies=remedies, **loss_settings)
 
 
 def capture_with_faults(

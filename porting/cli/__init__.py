@@ -38,6 +38,7 @@ STATUSES: Mapping[int, str] = MappingProxyType(
         EXIT_FAILED: "the answer is no: findings, not equal, it does not fit",
         EXIT_NOT_RUN: "no answer, it could not be run: wrong words, no such file, code that fails",
         EXIT_INTERRUPTED: "interrupted",
+        EXIT_BROKEN_PIPE: "the reader of the output went away, as `head` does",
     }
 )
 """What the exit statuses of all verbs mean, save those of `porting run`, which are the program's."""

@@ -111,6 +111,7 @@ def capture_program(arguments: argparse.Namespace) -> Any:
         options=program.options,
         mode=arguments.mode or "training",
         target=arguments.program,
+        **program.loss_settings,
     )
 
 

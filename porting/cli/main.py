@@ -10,10 +10,11 @@ import sys
 import textwrap
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Mapping, NamedTuple, Optional, Sequence
+from typing import Iterable, Mapping, NamedTuple, Optional, Sequence
 
 from porting.cli import EXIT_BROKEN_PIPE, EXIT_DONE, EXIT_INTERRUPTED, EXIT_NOT_RUN, STATUSES, Parser
 from porting.cli.completion import complete, is_asked_to_complete, read_typed_words
+from porting.cli.help_layout import HELP_WIDTH, HelpLayout
 from porting.diagnostics import FORMATS, PortingError, print_finding, suggest_name, warnings_as_findings
 from porting.support.wings import find_wing
 from porting.version import VERSION
@@ -107,8 +108,6 @@ VERBS: Mapping[str, Verb] = MappingProxyType(
 )
 """Every verb of the command; the modules are loaded on use."""
 
-_HELP_WIDTH = 80
-
 _EPILOG = """\
 a session:
   $ porting recipe list
@@ -137,7 +136,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     if unknown:
         name = unknown[0].partition("=")[0]
         is_option = name.startswith("-")
-        meant = suggest_name(name, arguments.parser._option_string_actions) if is_option else ""
+        meant = _suggest_option(name, arguments.parser._option_string_actions) if is_option else ""
         told = f"there is no {'option' if is_option else 'further argument'} {name}"
         arguments.parser.error(": ".join(filter(None, [told, meant])))
     try:
@@ -164,13 +163,18 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         return EXIT_BROKEN_PIPE
 
 
+def _suggest_option(name: str, known: Iterable[str]) -> str:
+    """Ask whether the nearest option was meant; their dashes, which all have, make none of them near."""
+    return suggest_name(name.lstrip("-"), [option.lstrip("-") for option in known]).replace("`", "`--", 1)
+
+
 def _build_parser(words: Sequence[str]) -> argparse.ArgumentParser:
     """Build the parser with all verbs; only the chosen one's module is loaded for its arguments."""
     parser = Parser(
         prog="porting",
         description="Port a PyTorch model to an IPU, real or simulated.",
         epilog=_EPILOG + "".join(f"  {status:>3}  {meaning}\n" for status, meaning in STATUSES.items()),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpLayout,
     )
     parser.add_argument("--version", action="version", version=f"porting {VERSION}")
     chosen = next((word for word in words if word in VERBS), None)
@@ -184,7 +188,7 @@ def _build_parser(words: Sequence[str]) -> argparse.ArgumentParser:
     verb_parsers = parser.add_subparsers(title="verbs", metavar="VERB")
     for name, verb in VERBS.items():
         verb_parser = verb_parsers.add_parser(
-            name, help=verb.summary, description=verb.summary, formatter_class=argparse.RawDescriptionHelpFormatter
+            name, help=verb.summary, description=verb.summary, formatter_class=HelpLayout
         )
         if module is not None and name == chosen:
             module.add_arguments(verb_parser)
@@ -209,7 +213,7 @@ def _tell_statuses(name: str) -> str:
         return "exit status: the program's; 2 it could not be started\n"
     denial = VERBS[name].denial
     told = f"exit status: 0 done; {f'1 {denial}; ' if denial else ''}2 it could not be run; 130 interrupted"
-    return textwrap.fill(told, _HELP_WIDTH) + "\n"
+    return textwrap.fill(told, HELP_WIDTH) + "\n"
 
 
 def _add_format(parser: argparse.ArgumentParser, formats: Sequence[str], *, default: str) -> None:

@@ -149,7 +149,9 @@ def _plan_program(arguments: argparse.Namespace, changes: Dict[str, Any]) -> Any
         arguments.loader_rate = arguments.loader and arguments.loader.samples_per_second
     args, kwargs = make_call_arguments(program.batch)
     if mode == "inference" and program.loss is not None:
-        args, kwargs, _labels = split_labels(program.model.forward, args, kwargs, label=-1)
+        args, kwargs, _labels = split_labels(
+            program.model.forward, args, kwargs, label=program.loss_settings.get("label", -1)
+        )
     return plan(
         program.model,
         program.loss,
@@ -160,6 +162,7 @@ def _plan_program(arguments: argparse.Namespace, changes: Dict[str, Any]) -> Any
         ipus=arguments.ipus,
         mode=mode,
         loader_rate=arguments.loader_rate,
+        **program.loss_settings,
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, Iterable, Mapping, Optional, Tuple, Unio
 import torch
 from torch import nn
 
-from porting.diagnostics import ExecutableError, Place
+from porting.diagnostics import ExecutableError, Place, say_kind
 from porting.options import PortOptions
 from porting.structure import flatten_tensors, map_tensors
 
@@ -20,8 +20,9 @@ __all__ = ["LoadedProgram", "read_parts"]
 
 _PARTS = ("model", "loss", "batch", "optimizer", "options")
 _MORE_PARTS = ("scheduler", "ported")
+_LOSS_SETTINGS = ("label", "label_transform", "loss_output", "reduction")
 _SETTINGS = (
-    *("label", "label_transform", "loss_output", "reduction", "compute_loss", "max_grad_norm"),
+    *(*_LOSS_SETTINGS, "compute_loss", "max_grad_norm"),
     *("schedule_every", "each_epoch", "also", "save", "load"),
 )
 _EXAMPLE = (
@@ -58,6 +59,11 @@ class LoadedProgram:
     call: Optional[Mapping[str, Any]] = None
 
     @property
+    def loss_settings(self) -> Mapping[str, Any]:
+        """The settings that say how the loss gets its arguments, which `to_ipu` takes."""
+        return {name: value for name, value in self.settings.items() if name in _LOSS_SETTINGS}
+
+    @property
     def rows(self) -> int:
         """The samples of `batch`: the rows of its first tensor that has any, 1 when there is none."""
         return next((tensor.shape[0] for tensor in flatten_tensors(self.batch) if tensor.dim()), 1)
@@ -80,21 +86,21 @@ class LoadedProgram:
 
 def read_parts(made: object, name: str, place: Optional[Place], *, draws_batch: bool = False) -> LoadedProgram:
     """Read the parts that the program `name` has returned; raises ExecutableError E022 with its place for others."""
-    fault, kind = "", type(made).__name__
+    fault, kind = "", say_kind(made)
     values: Dict[str, Any] = {}
     more: Dict[str, Any] = {}
     if isinstance(made, (tuple, list)) and not hasattr(made, "_fields"):
         values = dict(zip(_PARTS, made))
         fault = "" if 3 <= len(made) <= len(_PARTS) else f"{len(made)} values"
     elif isinstance(made, nn.Module) or made is None:
-        fault = f"a {kind}"
+        fault = kind
     else:
         get = made.get if isinstance(made, Mapping) else lambda part: getattr(made, part, None)
         values, more = {part: get(part) for part in _PARTS}, _read_more_parts(get)
         if draws_batch and values["batch"] is None and more["batches"] is not None:
             values["batch"] = _draw_first(more["batches"])
         absent = [part for part in ("model", "batch") if values[part] is None]
-        fault = f"a {kind} without {' and '.join(absent)}" if absent else _find_misspelt(made)
+        fault = f"{kind} without {' and '.join(absent)}" if absent else _find_misspelt(made)
     if fault:
         raise ExecutableError.of("E022", message=f"`{name}` gives {fault}", place=place, help=_EXAMPLE)
     batch = values["batch"]
@@ -103,7 +109,7 @@ def read_parts(made: object, name: str, place: Optional[Place], *, draws_batch: 
     parts = {**values, "batch": batch}
     for part, (wanted, is_right) in _EXPECTED.items():
         if not is_right(parts.get(part)):
-            message = f"the {part} of `{name}` is a {type(values[part]).__name__}, not {wanted}"
+            message = f"the {part} of `{name}` is {say_kind(values[part])}, not {wanted}"
             raise ExecutableError.of("E022", message=message, place=place, help=_EXAMPLE)
     return LoadedProgram(**parts, **more, name=name)
 

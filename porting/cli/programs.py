@@ -204,6 +204,12 @@ def _require_module(name: ProgramName) -> None:
             notes=f"looked for from the folder {os.getcwd()}",
             help=remedies,
         )
+    if found.origin is None:  # a namespace package: a folder without `__init__.py`
+        raise ExecutableError.of(
+            "E020",
+            message=f"`{name.source}` is a folder and no program",
+            help=f"name the file in it: `{name.source.replace('.', '/')}/FILE.py:{name.attribute}`",
+        )
 
 
 def _suggest_model(name: ProgramName) -> List[str]:

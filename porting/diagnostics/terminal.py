@@ -22,8 +22,9 @@ _HEAD = re.compile(r"(error|warning|note)(\[[A-Z]\d+\]: )(.*)")
 _CODE = re.compile(r"( +(?:-->|(?:\d+ )?\|))(.*)")
 _START = re.compile(r" *(?:= (?:note|help|more): )?")
 _MARK = re.compile(r"\^.*")
-# two blanks part the columns of a table
-_COLUMNS = re.compile(r"\S {2,}\S")
+# two blanks part the columns of a table; only the last one has sentences
+_COLUMNS = re.compile(r".*\S {2,}(?=\S)")
+_LEAST_COLUMN = 16
 _VERDICTS = {
     "green": re.compile(r"(?:ok|PASS|fits)\b"),
     "red": re.compile(r"(?:FAILED|FAIL|does not fit)\b"),
@@ -70,10 +71,13 @@ def fit(text: str, stream: TextIO) -> str:
 
 
 def _wrap_line(line: str, width: int) -> Iterator[str]:
-    """Wrap a sentence; code beside a gutter, and the rows of tables, stay as they are."""
+    """Wrap a sentence, and the last column of a row of a table below itself; code beside a gutter stays as it is."""
     start = _START.match(line)
     indent = len(start[0]) if start else 0
-    if len(line) <= width or _CODE.match(line) or _COLUMNS.search(line, indent) or not line[indent:]:
+    columns = _COLUMNS.match(line, indent)
+    indent = columns.end() if columns else indent
+    has_room = columns is None or indent <= width - _LEAST_COLUMN
+    if len(line) <= width or _CODE.match(line) or not has_room or not line[indent:]:
         yield line
         return
     yield from textwrap.wrap(

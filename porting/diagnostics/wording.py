@@ -10,6 +10,7 @@ __all__ = [
     "advise_on_autograd",
     "align_columns",
     "join_names",
+    "say_kind",
     "say_number",
     "suggest_file",
     "suggest_name",
@@ -57,6 +58,16 @@ def say_number(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
+def say_kind(value: object) -> str:
+    """Name the type of an object with its article.
+
+    >>> say_kind(5), say_kind({})
+    ('an int', 'a dict')
+    """
+    name = type(value).__name__
+    return f"an {name}" if name[:1] in "aeioAEIO" else f"a {name}"
+
+
 def suggest_name(wanted: str, known: Iterable[str], *, otherwise: str = "") -> str:
     """Ask whether the nearest of the known names was meant, or one that begins so; `otherwise` if none is near.
 
@@ -75,7 +86,7 @@ def suggest_file(path: object, *, otherwise: str = "") -> str:
     """
     wanted = Path(str(path))
     try:
-        files = {file.stem: file for file in sorted(wanted.parent.glob(f"*{wanted.suffix}"))}
+        files = {file.stem: file for file in sorted(wanted.parent.glob(f"*{wanted.suffix}")) if file.is_file()}
     except (OSError, ValueError):  # of a name with a zero byte
         files = {}
     near = _find_near(wanted.stem, files)

@@ -72,6 +72,8 @@ def read_step_file(path: Path) -> Tuple[Dict[str, Any], Dict[str, torch.Tensor]]
     Raises ExecutableError: E023 for a file that is damaged or no exported step, E024 for one of another format.
     """
     if not os.path.isfile(path):
+        if os.path.isdir(path):
+            raise make_damaged_error(path, "it is a folder", help="name the file in it that `porting export` wrote")
         raise make_damaged_error(path, "there is no such file", help=suggest_file(path))
     with open(path, "rb") as file:
         length = _check_file(path, file)

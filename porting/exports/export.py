@@ -46,6 +46,7 @@ def export(
     mode: str = "training",
     weights: bool = True,
     translator: str = "capture",
+    **settings: Any,
 ) -> ExportedStep:
     """Capture the step that `to_ipu(model, loss, optimizer=..., options=...)` would compile for `batch`, as a file.
 
@@ -53,7 +54,7 @@ def export(
     samples. Nothing is computed, compiled or trained; lazy modules get their parameters. As with `to_ipu`, a precision
     in which weights are halves converts the model's. Without `weights` the file holds their shapes only.
     `translator` chooses the content: "capture" the step, for `compile_step` and `porting compile`; "onnx" its forward
-    pass for other tools (extra `onnx`). Another is a NotImplementedError.
+    pass for other tools (extra `onnx`). Another is a NotImplementedError. `settings` are others of `to_ipu`.
 
     Raises the errors of `to_ipu` and of compiling, and ExecutableError E027 for a step that no file can hold.
 
@@ -65,7 +66,7 @@ def export(
     """
     if translator not in TRANSLATORS:
         raise NotImplementedError(f"Unsupported translator: {translator} (there are {', '.join(TRANSLATORS)})")
-    step = capture(model, loss, batch, optimizer=optimizer, options=options, mode=mode)
+    step = capture(model, loss, batch, optimizer=optimizer, options=options, mode=mode, **settings)
     if translator == "onnx":
         write_atomically(os.fspath(path), dump_graph(step, "onnx"))
     else:
@@ -82,6 +83,7 @@ def capture(
     options: Optional[PortOptions] = None,
     mode: str = "training",
     target: str = "",
+    **settings: Any,
 ) -> ExportedStep:
     """Capture the step as `export` does and keep it in memory; `target` names its source."""
     if mode not in MODES:
@@ -89,7 +91,7 @@ def capture(
     options = options if options is not None else PortOptions()
     # the executable that is made as well is the literal graph, which costs nothing and is not kept
     plain = options.replace(engine="replay", computation_order="none", cache_dir=None)
-    ported = to_ipu(model, loss, optimizer=optimizer, options=plain, device="sim")
+    ported = to_ipu(model, loss, optimizer=optimizer, options=plain, device="sim", **settings)
     args, kwargs = make_call_arguments(batch)
     try:
         if mode == "inference":

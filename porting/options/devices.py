@@ -10,7 +10,7 @@ import os
 from types import ModuleType
 from typing import Any, Dict, Tuple, Union
 
-from porting.diagnostics import OptionError, join_names
+from porting.diagnostics import OptionError, join_names, say_kind
 from porting.support.entry_points import read_entry_points
 
 __all__ = ["DEVICES", "ENTRY_POINTS", "list_devices", "load_backend", "read_requested_device", "register_backend"]
@@ -41,7 +41,7 @@ def register_backend(name: str, module: Union[str, ModuleType]) -> None:
     if not isinstance(module, (str, ModuleType)) or not module:
         raise OptionError.at_caller(
             "P002",
-            message=f"the backend `{name}` is a {type(module).__name__}",
+            message=f"the backend `{name}` is {say_kind(module)}",
             help="pass a module with PopTorch's API, or its path: `register_backend('name', 'package.module')`",
         )
     _REGISTERED[name] = module

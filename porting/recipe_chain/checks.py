@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Callable, Iterator, NoReturn, Optional, Sequence, Tuple
 
 from porting.comparison import largest_difference
-from porting.diagnostics import PortingError, render, take_first_line
+from porting.diagnostics import PortingError, render, say_kind, take_first_line
 from porting.recipe_chain.recipe_files import Recipe, RecipeStep
 from porting.recipe_chain.steps import DEFAULT_NUM_STEPS, CheckFailed, Steps
 
@@ -247,7 +247,7 @@ def read_checks(recipe: Recipe, steps: Steps) -> Tuple[Check, ...]:
     present = f"and the steps are {', '.join(map(str, numbers))}"
     for check in checks:
         if not isinstance(check, Check):
-            _refuse_checks(recipe, f"`CHECKS` holds a {type(check).__name__} in the place of a check")
+            _refuse_checks(recipe, f"`CHECKS` holds {say_kind(check)} in the place of a check")
         if check.step not in numbers:
             _refuse_checks(recipe, f"a check is for step {check.step}, {present}")
         if check.like is not None and check.like not in numbers:

@@ -15,7 +15,16 @@ from porting.cli import EXIT_DONE, EXIT_FAILED, add_action, count, refuse_usage
 from porting.cli.completion import offer
 from porting.cli.swept_commands import CommandCase, add_sweep_arguments, print_sweep, sweep_commands
 from porting.comparison import largest_difference
-from porting.diagnostics import ExecutableError, PortingError, find_width, has_colours, paint, say_number, show
+from porting.diagnostics import (
+    ExecutableError,
+    PortingError,
+    find_width,
+    has_colours,
+    join_names,
+    paint,
+    say_number,
+    show,
+)
 from porting.recipe_chain.recipe_files import (
     Recipe,
     RecipeStep,
@@ -299,6 +308,13 @@ def _load_user_model(text: str, batch_size: Optional[int]) -> Any:
             help=f"write a function that returns it with its loss and a batch: `porting.models.build({text!r})`",
         )
     program = programs.load_program(text, batch_size=batch_size)
+    if program.loss_settings:
+        raise ExecutableError.of(
+            "E022",
+            message=f"the steps of a new recipe have no place for {join_names(program.loss_settings)}",
+            help="name a function whose loss takes the output and the last argument of the batch, "
+            "and write these words into the `to_ipu` of each step afterwards",
+        )
     path = Path(outline.source).resolve()
     folder, module = (path.parent, path.stem) if outline.is_file else (Path(os.getcwd()), outline.source)
     value: Any = None

@@ -6,13 +6,15 @@ import os
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
+from numbers import Integral
+from types import GeneratorType
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Union
 
 from torch.utils.data import Dataset
 
 from ..api import PortedModel
 from ..api.fit_checkpoints import FitCheckpoints, FitProgress
-from ..diagnostics import OptionError, join_names
+from ..diagnostics import OptionError, join_names, say_kind
 from ..options import is_count
 from ..structure import Structure, make_call_arguments
 from .callbacks import CallbackList, FitState, FunctionCallback
@@ -86,6 +88,7 @@ def fit(
     True
     """
     _check_parts({"loader": loader, "validation": validation}, early_stopping)
+    _check_epochs(epochs, {"loader": loader, "validation": validation})
     check_metrics(metrics or {}, has_validation=validation is not None)
     validated = None if validation is None else Validation(ported, validation, metrics or {})
     names = ("train_loss",) if validated is None else ("train_loss", *validated.names)
@@ -105,11 +108,15 @@ def fit(
         if checkpoint is not None:
             kept = FitCheckpoints(ported, loader, checkpoint, called.read_states, every=every, keep=keep)
             held.enter_context(kept.hold_folder())
-        made = FitProgress() if kept is None else kept.resume() if resume else kept.begin()
+        made = FitProgress() if kept is None else kept.resume(epochs) if resume else kept.begin()
         loop = _Loop(FitState(ported, epochs), made, loader, validated, schedules, best, called, kept)
         held.enter_context(bar.showing())
         loop.run()
     return History(made.history, made.metrics)
+
+
+# others that return themselves from `iter` may begin anew there
+_READ_ONCE = (GeneratorType, enumerate, filter, map, zip)
 
 
 @dataclass(frozen=True)
@@ -216,6 +223,23 @@ def _check_parts(loaders: Mapping[str, object], early_stopping: Optional[EarlySt
             message=f"`early_stopping` is {early_stopping!r}",
             help="pass `porting.training_loop.EarlyStopping(patience=3)`",
         )
+
+
+def _check_epochs(epochs: object, loaders: Mapping[str, object]) -> None:
+    """Raise OptionError P002 for what is no number of epochs, and for batches that only the first epoch would get."""
+    if not isinstance(epochs, Integral) or isinstance(epochs, bool) or int(epochs) < 0:
+        raise OptionError.at_caller(
+            "P002",
+            message=f"`epochs` is {epochs!r}, not a number of passes over the loader",
+            help="pass a whole number, of a command line with `type=int`: `fit(ported, loader, 10)`",
+        )
+    for name, loader in loaders.items():
+        if int(epochs) > 1 and isinstance(loader, _READ_ONCE):
+            raise OptionError.at_caller(
+                "P002",
+                message=f"`{name}` is {say_kind(loader)}, which has no batches for a second epoch",
+                help="pass what can be read again: a loader, or a list of batches",
+            )
 
 
 def _check_settings(monitors: Sequence[str], names: Sequence[str], log_every: int) -> None:

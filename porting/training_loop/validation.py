@@ -13,7 +13,7 @@ from ..adapters.filled_rows import count_rows, cut_rows, fill_rows
 from ..adapters.instances import sum_over_instances
 from ..adapters.labels import NO_LABELS, split_labels
 from ..api import PortedModel
-from ..diagnostics import OptionError
+from ..diagnostics import OptionError, say_kind
 from ..structure import Structure, make_call_arguments
 from ..support.host_state import keep_streams
 
@@ -43,6 +43,12 @@ def check_metrics(metrics: Mapping[str, Metric], *, has_validation: bool) -> Non
             "P002",
             message="`metrics` are given without `validation`, whose samples they are computed of",
             help="pass a loader: `fit(..., validation=ported.dataloader(dataset, training=False), metrics=...)`",
+        )
+    if not isinstance(metrics, Mapping):
+        raise OptionError.at_caller(
+            "P002",
+            message=f"`metrics` is {say_kind(metrics)}, whose metrics have no names",
+            help="pass a dictionary: `fit(..., metrics={name: function})`",
         )
     for name, metric in metrics.items():
         if isinstance(metric, type) or not (callable(metric) or _is_metric_object(metric)):

@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader
 from porting.adapters.loader_position import read_streams, set_streams
 from porting.adapters.sample_audit import audit_samples
 from porting.api import PortedModel, to_ipu
-from porting.diagnostics import PortingError
+from porting.diagnostics import PortingError, say_kind
 from porting.options import PortOptions
 from porting.structure import flatten_tensors, make_call_arguments
 from porting.support.host_state import seed_streams
@@ -53,7 +53,7 @@ def make_training(
     if isinstance(model, PlainTraining):
         return model
     if not isinstance(model, nn.Module):
-        refuse(f"`model` is a {type(model).__name__}", "give the model, a `torch.nn.Module`, or a `PlainTraining`")
+        refuse(f"`model` is {say_kind(model)}", "give the model, a `torch.nn.Module`, or a `PlainTraining`")
     if optimizer is None:
         optimizer = torch.optim.SGD(model.parameters(), lr=_DEFAULT_RATE)
     elif not isinstance(optimizer, torch.optim.Optimizer):
@@ -98,8 +98,8 @@ class PortMaker:
         if isinstance(made, PortedModel):
             made = PortedTraining(made)
         if not isinstance(made, PortedTraining) or not isinstance(made.model, PortedModel):
-            kind = type(made.model if isinstance(made, PortedTraining) else made).__name__
-            refuse(f"`ported` gives a {kind}", "return what `to_ipu` returns, or a `PortedTraining` around it")
+            kind = say_kind(made.model if isinstance(made, PortedTraining) else made)
+            refuse(f"`ported` gives {kind}", "return what `to_ipu` returns, or a `PortedTraining` around it")
         if made.model.model is self.training.model:
             refuse("the port is one of the model itself", "port a `copy.deepcopy(model)`")
         if not made.model.training:

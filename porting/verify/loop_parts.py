@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from porting.diagnostics import PortingError
+from porting.diagnostics import PortingError, say_kind
 
 __all__ = ["PACES", "LoopState", "LoopWork", "step_schedule"]
 
@@ -33,7 +33,7 @@ class LoopState:
         self._made, self._model = made, model
         self._update = getattr(made, "update_parameters", None) or getattr(made, "update", None)
         if self._update is None or not hasattr(made, "state_dict"):
-            fault = f"`also` gives a {type(made).__name__}, which has no `update(model)` or no `state_dict()`"
+            fault = f"`also` gives {say_kind(made)}, which has no `update(model)` or no `state_dict()`"
             help = "return an object with both, such as a `torch.optim.swa_utils.AveragedModel`"
             raise PortingError.at_caller("V002", message=fault, help=help)
 

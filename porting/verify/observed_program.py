@@ -249,7 +249,7 @@ class ProgramObserver:
         per_call, first = options.device_iterations, training.record.num_steps + 1
         size = options.Training.gradient_accumulation * options.replication_factor
         is_sum = options.Training.accumulation_and_replication_reduction_type.name == "Sum"
-        losses = [loss * (size if is_sum else 1) for loss in _list_losses(returned)]
+        losses = [loss * (size if is_sum else 1) for loss in _list_losses(executor.model, returned)]
         rates, settings = self._handed[id(executor.model)]
         named = [*model.named_parameters()]
         for number in range(per_call):
@@ -372,9 +372,14 @@ def _number_rows(tensor: torch.Tensor) -> torch.Tensor:
     return rows @ (weights + 0.5)
 
 
-def _list_losses(returned: object) -> List[float]:
-    """Return the losses among what a device call has returned: the last of its shortest results."""
-    flat = [one for one in flatten_tensors(returned) if one.is_floating_point() and one.dim() <= 1]
+def _list_losses(model: nn.Module, returned: object) -> List[float]:
+    """Return the losses among what a device call has returned: where a port says, else the last of the shortest.
+
+    A port may return metrics and single terms behind the loss, which are as short.
+    """
+    is_port = isinstance(getattr(type(model), "loss_of", None), property)
+    results = flatten_tensors(model.loss_of(returned) if is_port else returned)  # type: ignore[operator]
+    flat = [one for one in results if one.is_floating_point() and one.dim() <= 1]
     least = min((one.numel() for one in flat), default=0)
     chosen = [one for one in flat if one.numel() == least]
     return [float(loss) for loss in chosen[-1].detach().double().reshape(-1)] if chosen else []

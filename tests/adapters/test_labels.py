@@ -106,6 +106,16 @@ def test_the_error_tells_what_the_call_has_and_what_the_model_takes():
     )
 
 
+@pytest.mark.parametrize(("label", "unknown"), [(-1, "`image` or `mask`"), ("mask", "`image`"), (("mask",), "`image`")])
+def test_keys_of_a_dictionary_that_are_no_arguments_of_the_model_are_named(label, unknown):
+    with pytest.raises(PortingError) as caught:
+        split_labels(one_input, (), {"image": "x", "mask": "y"}, label=label)
+
+    assert caught.value.code == "L006"
+    assert caught.value.finding.message == f"`forward` takes no argument called {unknown}"
+    assert "rename the keys" in caught.value.finding.help[0]
+
+
 def test_a_named_label_leaves_missing_inputs_to_the_model():
     split = split_labels(two_inputs, ("x",), {"y": "y"}, label="y")
 

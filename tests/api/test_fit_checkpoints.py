@@ -87,10 +87,14 @@ def test_checkpoints_do_not_change_the_training(tmp_path):
     assert train(tmp_path / "kept") == train(None)
 
 
-def test_a_training_that_has_ended_is_not_made_again(tmp_path):
+def test_a_training_that_has_ended_is_not_made_again_and_says_so(tmp_path, caplog):
     train(tmp_path)
 
-    assert train(tmp_path) == []
+    with caplog.at_level("WARNING", logger="porting"):
+        assert train(tmp_path) == []
+
+    assert "nothing is left to train" in caplog.text
+    assert "the training goes on" not in caplog.text
 
 
 def kill_at_random(server, folder, *, moments):

@@ -54,6 +54,23 @@ def test_help_names_every_verb(capsys):
     assert set(VERBS) <= set(capsys.readouterr().out.split())
 
 
+@pytest.mark.parametrize("words", [(), *((verb,) for verb in VERBS)], ids=" ".join)
+def test_help_fits_a_terminal(words, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit, match="0"):
+        main([*words, "--help"])
+
+    assert [line for line in capsys.readouterr().out.splitlines() if len(line) > 80] == []
+
+
+@pytest.mark.parametrize(("option", "told"), [("--shwo", "--shwo"), ("--fromat", "--fromat: did you mean `--format`?")])
+def test_an_option_is_near_by_its_letters_and_not_by_its_dashes(option, told, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(["doctor", option, "x"])
+
+    assert capsys.readouterr().err.endswith(f"there is no option {told}\n")
+
+
 def test_the_session_in_the_help_is_what_happens(capsys):
     main([])
     session = re.search(r"a session:\n(.*?)\n\n", capsys.readouterr().out, re.DOTALL)[1]

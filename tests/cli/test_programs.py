@@ -170,6 +170,15 @@ def test_a_file_that_does_not_compile_is_shown_at_its_line(folder):
     assert (error.code, error.finding.place.line) == ("E021", 2)
 
 
+def test_a_folder_is_no_program_and_the_file_in_it_is_asked_for(folder):
+    (folder / "folder_of_test").mkdir()
+
+    error = error_of("folder_of_test:make")
+
+    assert error.code == "E020"
+    assert error.finding.help == ("name the file in it: `folder_of_test/FILE.py:make`",)
+
+
 def test_a_missing_import_of_the_users_is_no_missing_target(folder):
     (folder / "importing_of_test.py").write_text("import no_such_module_at_all\n")
 
@@ -180,7 +189,7 @@ def test_a_missing_import_of_the_users_is_no_missing_target(folder):
     ("name", "said"),
     [
         ("model", "gives a Net"),
-        ("number", "a int without model"),
+        ("number", "an int without model"),
         ("short", "gives 2 values"),
         ("wrong_model", "the model of"),
         ("wrong_loss", "the loss of"),

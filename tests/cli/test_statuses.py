@@ -31,6 +31,21 @@ def make_gate():
     return model, torch.nn.MSELoss(), (torch.rand(4, 4), torch.rand(4, 4)), torch.optim.SGD(model.parameters(), lr=0.1)
 """
 
+# a dictionary may say how the loss gets its arguments: of these the second is an input as well
+REBUILDING = """
+
+def rebuild(output, labels):
+    y, x = labels
+    return torch.nn.functional.cross_entropy(output[:, :3], y) + torch.nn.functional.mse_loss(output[:, 3:], x)
+
+def make_rebuilding(batch_size=4):
+    model, _loss, (x, y), _optimizer = make(batch_size)
+    model[2] = torch.nn.Linear(8, 7)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    settings = {"label": (1, 2), "label_transform": lambda labels: (labels[0] % 3, labels[1])}
+    return {"model": model, "loss": rebuild, "batch": (x, y, x), "optimizer": optimizer, **settings}
+"""
+
 # of verbs that take a program, the words that make them quick
 OF_PROGRAMS = {
     "bench": ["--engine", "replay", "--quick"],
@@ -73,6 +88,15 @@ def test_a_verb_that_is_used_rightly_ends_with_0(verb):
     required = ["--require", "INCOMPLETE"] if verb == "verify" else []
 
     assert find_status(verb, "statuses_of_test.py:make", *OF_PROGRAMS[verb], *required) == 0
+
+
+@pytest.mark.parametrize("verb", mark_slow(OF_PROGRAMS))
+def test_a_verb_reads_the_settings_of_the_loss(verb, own_folder):
+    with open("statuses_of_test.py", "a") as program:
+        program.write(REBUILDING)
+    required = ["--require", "INCOMPLETE"] if verb == "verify" else []
+
+    assert find_status(verb, "statuses_of_test.py:make_rebuilding", *OF_PROGRAMS[verb], *required) == 0
 
 
 @pytest.mark.parametrize(
@@ -162,7 +186,7 @@ def test_what_was_meant_is_asked_before_anything_runs(words, meant, monkeypatch,
 def test_the_help_has_the_table(capsys):
     main([])
 
-    shown = capsys.readouterr().out
+    shown = " ".join(capsys.readouterr().out.split())
     assert [meaning for meaning in STATUSES.values() if meaning not in shown] == []
 
 

@@ -27,8 +27,8 @@ EXAMPLES = {
     code: next((block for block in blocks_of(read_page(code)) if block.raises or block.warns), None) for code in CODES
 }
 FENCE = re.compile(r"^```python finds=(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-# an example in which a check of the source finds the code, and what the page shows instead
-SHOWN = {code: dict(FENCE.findall(read_page(code))) for code in CODES}
+# an example in which a check of the source finds the code, and what the page shows first instead
+SHOWN = {code: dict(reversed(FENCE.findall(read_page(code)))) for code in CODES}
 READ = {code: (blocks[code], blocks["none"]) for code, blocks in SHOWN.items() if code in blocks}
 each_example = pytest.mark.parametrize("code", [code for code, example in EXAMPLES.items() if example is not None])
 

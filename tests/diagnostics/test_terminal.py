@@ -103,6 +103,17 @@ def test_code_and_tables_are_not_wrapped(finding):
     assert any(line.startswith(" 1 | loss = ") and len(line) > 100 for line in shown)
 
 
+def test_the_last_column_of_a_table_is_wrapped_below_itself():
+    row = "-   gradient    0    the port keeps them on the device: say so in its options, and they are compared"
+
+    first, *others = CODES.sub("", write(row, Terminal())).splitlines()
+
+    assert first.startswith("-   gradient    0    the port keeps")
+    assert others
+    assert {len(line) - len(line.lstrip()) for line in others} == {row.index("the port")}
+    assert " ".join([first, *others]).split() == row.split()
+
+
 def test_a_text_that_is_wrapped_loses_no_word(finding):
     assert CODES.sub("", write(render(finding), Terminal())).split() == render(finding).split()
 

@@ -72,6 +72,13 @@ def test_a_missing_file_is_named(tmp_path):
         load_step(tmp_path / "missing.step")
 
 
+def test_a_folder_is_no_missing_file_that_is_meant_itself(tmp_path):
+    with pytest.raises(ExecutableError, match="it is a folder") as caught:
+        read_step_file(tmp_path)
+
+    assert caught.value.finding.help == ("name the file in it that `porting export` wrote",)
+
+
 def test_a_step_file_is_told_from_others(step_file, tmp_path):
     (tmp_path / "train.py").write_text("pass")
 

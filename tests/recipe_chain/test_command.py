@@ -432,7 +432,7 @@ def test_a_terminal_is_told_what_is_being_checked(chain, capsys, monkeypatch):
     [
         (None, "there is no `checks.py`"),
         ("", "`checks.py` has no table `CHECKS`"),
-        ("CHECKS = (1,)", "`CHECKS` holds a int in the place of a check"),
+        ("CHECKS = (1,)", "`CHECKS` holds an int in the place of a check"),
         (
             "from porting.recipe_chain import equal_losses\nCHECKS = (equal_losses(4, like=0),)",
             "a check is for step 4, and the steps are 0, 1",

@@ -42,6 +42,9 @@ def make():
 VALUE = {"model": nn.Linear(3, 1), "loss": nn.MSELoss(), "batch": (torch.rand(4, 3), torch.rand(4, 1))}
 
 
+LABELLED = {**VALUE, "label": -1}
+
+
 class Parts:
     def __init__(self):
         self.model, self.batch = OwnLoss(), (torch.rand(4, 3), torch.rand(4, 1))
@@ -138,7 +141,12 @@ def test_new_overwrites_nothing_and_loads_no_model(own_program, capsys, model):
 
 @pytest.mark.parametrize(
     ("target", "code"),
-    [("nowhere.py:make", "E020"), ("own_program.py:other", "E020"), ("own_program.py:with_text", "E022")],
+    [
+        ("nowhere.py:make", "E020"),
+        ("own_program.py:other", "E020"),
+        ("own_program.py:with_text", "E022"),
+        ("own_program.py:LABELLED", "E022"),
+    ],
 )
 def test_a_target_that_does_not_serve_leaves_nothing_behind(own_program, capsys, target, code):
     assert main(["recipe", "new", "mine", "--model", target]) == 2

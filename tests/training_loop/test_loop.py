@@ -174,6 +174,28 @@ def test_settings_of_no_meaning_are_refused(settings, samples):
         fit(port(make_model()), [samples[:6]], 1, progress=False, **settings)
 
 
+@pytest.mark.parametrize("epochs", ["3", -1, 2.0, True], ids=repr)
+def test_what_is_no_number_of_epochs_is_refused(epochs, samples):
+    with pytest.raises(OptionError, match="`epochs` is"):
+        fit(port(make_model()), [samples[:6]], epochs, progress=False)
+
+
+@pytest.mark.parametrize("name", ["loader", "validation"])
+def test_batches_that_can_be_read_once_are_for_one_epoch(name, samples):
+    def read():
+        loaders = {"loader": [samples[:6]], "validation": [samples[:6]]}
+        return {**loaders, name: (batch for batch in loaders[name])}
+
+    assert len(fit(port(make_model()), **read(), epochs=1, progress=False)) == 1
+    with pytest.raises(OptionError, match=f"`{name}` is a generator, which has no batches for a second epoch"):
+        fit(port(make_model()), **read(), epochs=2, progress=False)
+
+
+def test_metrics_have_names(samples):
+    with pytest.raises(OptionError, match="`metrics` is a list"):
+        fit(port(make_model()), [samples[:6]], 1, validation=[samples[:6]], metrics=[torch.mean], progress=False)
+
+
 def test_a_number_is_no_early_stopping(samples):
     with pytest.raises(OptionError, match="`early_stopping` is 3"):
         fit(port(make_model()), [samples[:6]], 1, progress=False, early_stopping=3)

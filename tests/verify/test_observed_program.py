@@ -157,6 +157,31 @@ for number in range(20): ported(x, torch.zeros(4, 2))
     assert training.record.list_steps("gradient") == [2, 4]
 
 
+def test_the_loss_of_a_port_is_none_of_the_terms_and_metrics_that_it_returns_behind_it(observe):
+    ported = f"""{BEGIN}
+from porting import LossTerm, to_ipu
+losses = {{"a": LossTerm(nn.MSELoss()), "b": LossTerm(nn.L1Loss(), weight=3.0)}}
+metrics = {{"half": lambda output, label: torch.tensor(0.5)}}
+returns = ["output", "loss", "losses", "metrics"]
+ported = to_ipu(model, losses, optimizer=optimizer, metrics=metrics, returns=returns)
+for number in range(2):
+    _output, loss, terms, metrics = ported(x, torch.zeros(4, 2))
+    assert loss == terms["a"] + terms["b"]
+"""
+    plain = f"""{BEGIN}
+for number in range(2):
+    optimizer.zero_grad()
+    output = model(x)
+    (output.square().mean() + 3 * output.abs().mean()).backward()
+    optimizer.step()
+"""
+
+    (training,) = observe(ported, steps=2, is_port=True).trainings
+
+    (reference,) = observe(plain, steps=2).trainings
+    assert training.record.losses[2] == pytest.approx(reference.record.losses[2])
+
+
 def test_a_step_on_the_host_of_what_a_device_trains_is_none(observe):
     ported = f"{BEGIN}from porting import to_ipu\nported = to_ipu(model, nn.MSELoss(), optimizer=optimizer)\n"
 

@@ -289,6 +289,11 @@ def _place_of_loop(reading: Reading, node: ast.AST, call: Call) -> Place:
 # -------------------------------------------------------------------------------- schedules
 
 _SCHEDULER_NAME = re.compile(r"sched", re.IGNORECASE)
+# there is no scheduler to connect
+_RATE_REMEDY = (
+    "keep the line where `to_ipu` got this optimizer: a port reads its settings before each call; "
+    "with PopTorch, `model.setOptimizer(optimizer)` behind it"
+)
 _SCHEDULER_STEPS = ("step", "step_update", "step_epoch")
 
 
@@ -311,7 +316,7 @@ def iter_rates_set_by_hand(reading: Reading) -> Iterator[Finding]:
     """O013: a statement sets the learning rate."""
     for statement in reading.facts.statements:
         if _sets_rate(statement.node):
-            yield reading.report("O013", statement.place)
+            yield reading.report("O013", statement.place, remedy=_RATE_REMEDY)
 
 
 def _tells_device(reading: Reading) -> bool:

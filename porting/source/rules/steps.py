@@ -237,14 +237,22 @@ def _updates_weight(node: Union[ast.Assign, ast.AugAssign]) -> bool:
     return target.endswith(".data") and _reads_gradient([node.value])
 
 
+_REMEDY_OF_SEVERAL = (
+    "hand over one function of output and label that adds up all parts: `to_ipu(model, loss, optimizer=optimizer)`; "
+    "a part that needs an input gets it as one more label"
+)
+
+
 def iter_loss_outside_forward(reading: Reading) -> Iterator[Finding]:
     """L001: the loss that is differentiated is computed behind the call of the model."""
     seen: Set[Place] = set()
     for backward in filter(reading.concerns_port, reading.backward_calls):
-        for place in _locate_loss(reading, backward):
+        places = [*_locate_loss(reading, backward)]
+        remedy = _REMEDY_OF_SEVERAL if len(places) > 1 else ""
+        for place in places:
             if place not in seen:
                 seen.add(place)
-                yield reading.report("L001", place, label="a static graph only sees what `forward` does")
+                yield reading.report("L001", place, label="a static graph only sees what `forward` does", remedy=remedy)
 
 
 def _locate_loss(reading: Reading, backward: Call) -> Iterator[Place]:

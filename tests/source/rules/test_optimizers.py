@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from porting.source.checks import check_source
+from porting.source.project import read_programs
+
 
 @pytest.mark.parametrize("name", ["Adagrad", "Adadelta", "NAdam", "RAdam", "LBFGS", "Adamax", "ASGD", "Rprop"])
 def test_an_optimizer_that_the_device_lacks(find, name):
@@ -85,6 +88,24 @@ def test_a_learning_rate_written_by_hand_is_a_schedule(find):
     """
 
     assert find(program) == ["O013:4"]
+
+
+def test_a_rate_written_by_hand_is_not_told_to_connect_a_scheduler(tmp_path):
+    (tmp_path / "program.py").write_text(
+        "import torch\n"
+        "model = torch.nn.Linear(4, 3)\n"
+        "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "for step in range(9):\n"
+        "    optimizer.param_groups[0]['lr'] = 0.1 / (step + 1)\n"
+        "    model(torch.ones(2, 4)).sum().backward()\n"
+        "    optimizer.step()\n"
+    )
+
+    findings = check_source(read_programs([str(tmp_path / "program.py")]))
+
+    (found,) = [finding for finding in findings if finding.code == "O013"]
+    assert "keep the line" in found.help[0]
+    assert not any("scheduler" in line for line in found.help)
 
 
 def test_a_length_reaches_a_schedule_through_variables(find):

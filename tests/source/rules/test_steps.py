@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from porting.source.checks import check_source
+from porting.source.project import read_programs
+
 PARTS = """
     import torch
     from torch import nn
@@ -31,6 +34,25 @@ def test_a_loss_made_in_a_function_of_another_file_is_found_where_the_loop_calls
     """
 
     assert find(program, losses=losses) == ["L001:6", "L010:7"]
+
+
+def test_the_parts_of_a_loss_are_handed_over_as_one_function(tmp_path):
+    (tmp_path / "program.py").write_text(
+        "import torch\n"
+        "from data import loader\n"
+        "model, first, second = torch.nn.Linear(4, 4), torch.nn.MSELoss(), torch.nn.L1Loss()\n"
+        "for x, y in loader:\n"
+        "    output = model(x)\n"
+        "    loss = first(output, y)\n"
+        "    loss += second(output, x)\n"
+        "    loss.backward()\n"
+    )
+
+    findings = check_source(read_programs([str(tmp_path / "program.py")]))
+
+    helps = [finding.help for finding in findings if finding.code == "L001"]
+    assert len(helps) == 2
+    assert all("one function of output and label" in help[0] for help in helps)
 
 
 def test_a_loss_that_the_model_returns_is_inside_already(find):
