@@ -77,8 +77,11 @@ def iter_fed_ports(reading: Reading) -> Iterator[Finding]:
                 # our executor for inference takes whole batches of any loader
                 if code == "B010" or not all(port.name.endswith(".inference") for port in call.receiver):
                     yield reading.report(code, program_object.place, guess=tell_guess([program_object]))
-    if not seen and not reading.facts.list_program_objects(Kind.PORT_LOADER):
-        yield from _iter_fetches(reading)
+    # of a port whose call takes one batch, a function may well make it
+    of_poptorch = any(port.name.startswith("poptorch.") for port in reading.ports)
+    if not seen and (of_poptorch or _joins_batches(reading)):
+        if not reading.facts.list_program_objects(Kind.PORT_LOADER):
+            yield from _iter_fetches(reading)
 
 
 def _may_be_short(reading: Reading, loader: ProgramObject) -> bool:
@@ -102,6 +105,12 @@ def _list_port_calls(reading: Reading) -> List[Call]:
 _FETCH = re.compile(r"(fetch|get|load|next|read)_?(next|mini)?_?(mini)?batch\w*", re.IGNORECASE)
 
 
+_FETCH_REMEDY = (
+    "let a dataset yield the samples, `torch.utils.data.IterableDataset`, and give it to the device's loader; or let "
+    "the function return all samples of a call: micro-batch x accumulation x replicas x device iterations"
+)
+
+
 def _iter_fetches(reading: Reading) -> Iterator[Finding]:
     loops = {(loop.node, call.place.file) for call in reading.port_calls for loop in call.where.loops}
     loaders = reading.facts.list_program_objects(Kind.LOADER)
@@ -109,7 +118,7 @@ def _iter_fetches(reading: Reading) -> Iterator[Finding]:
         is_fetch = _FETCH.fullmatch(name_last(call.name)) and not reading.is_made_of(call.result, loaders)
         in_loop = bool(call.where.loops) and (call.where.loops[-1].node, call.place.file) in loops
         if is_fetch and in_loop and not call.where.in_evaluation and not call.where.without_gradients:
-            yield reading.report("B014", call.place)
+            yield reading.report("B014", call.place, remedy=_FETCH_REMEDY)
 
 
 @rule(in_host_loops=False)

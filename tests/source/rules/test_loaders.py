@@ -192,6 +192,18 @@ def test_a_port_for_several_shapes_takes_the_batches_of_torchs_loader(find, opti
     assert [one for one in found if one.startswith("B014")] == codes
 
 
+@pytest.mark.parametrize(("options", "codes"), [("micro_batch=32", []), ("accumulation=4", ["B014:9"])])
+def test_a_function_may_make_the_batches_of_a_port_whose_call_takes_one(find, options, codes):
+    found = find(
+        f"{LOOP}from porting import PortOptions, to_ipu\n"
+        "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        f"port = to_ipu(model, torch.nn.MSELoss(), optimizer=optimizer, options=PortOptions({options}))\n"
+        "for step in range(9):\n    x, y = get_batch()\n    port(x, y)\n"
+    )
+
+    assert [one for one in found if one.startswith("B014")] == codes
+
+
 @pytest.mark.parametrize(
     ("collate", "given"),
     [
