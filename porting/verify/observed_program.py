@@ -211,6 +211,8 @@ class ProgramObserver:
                         unknown = _UNKNOWN_ANCHOR.search(str(error))
                         if unknown is None or anchored.pop(unknown[1], None) is None:
                             raise
+                        if not any(_GRADIENT + name in anchored for name in names):
+                            break  # none is called so
                 for name in names:
                     anchored.pop(_GRADIENT + name, None)
             return run(executor, *args, **kwargs)

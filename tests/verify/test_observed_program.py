@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from porting.diagnostics import ExecutableError, PortingError
+from porting.verify.observation import ProjectRun
 from porting.verify.plain_runs import Perturbation
 from porting.verify.program_runs import ProgramPair, ProgramRuns
 
@@ -29,9 +30,10 @@ def observe(tmp_path, monkeypatch):
     """Run a program, given as text, and return what was observed."""
     monkeypatch.chdir(tmp_path)
 
-    def run(source, *, steps=3, arguments=(), is_port=False, **perturbation):
+    def run(source, *, steps=3, arguments=(), is_port=False, project=None, **perturbation):
         Path("program.py").write_text(source)
-        runs = ProgramRuns(ProgramPair("program.py", "program.py", arguments, arguments), 0, "sim", lambda _stage: None)
+        pair = ProgramPair("program.py", "program.py", arguments, arguments)
+        runs = ProgramRuns(pair, 0, "sim", lambda _stage: None, ported_project=project)
         return runs.run_port(steps) if is_port else runs.run_plain(steps, Perturbation("", **perturbation))[0]
 
     return run
@@ -155,6 +157,16 @@ for number in range(20): ported(x, torch.zeros(4, 2))
     assert training.record.list_steps("parameter") == [0, 2, 4]
     assert all(len(training.record.losses[step]) == 1 for step in (1, 2, 3, 4))
     assert training.record.list_steps("gradient") == [2, 4]
+
+
+def test_gradients_of_a_project_are_kept_also_where_one_part_has_all_weights(observe, tmp_path):
+    source = BEGIN.replace("nn.Linear(3, 2)", "nn.Sequential(nn.Linear(3, 2))")
+    port = "from porting import to_ipu\nported = to_ipu(model, nn.MSELoss(), optimizer=optimizer)\n"
+
+    project = ProjectRun((str(tmp_path),))
+    (training,) = observe(f"{source}{port}ported(x, torch.zeros(4, 2))", is_port=True, project=project).trainings
+
+    assert set(training.record.sketches["gradient", 1]) == {"0.weight", "0.bias"}
 
 
 def test_a_step_on_the_host_of_what_a_device_trains_is_none(observe):
