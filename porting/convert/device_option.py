@@ -7,6 +7,7 @@ too, and no function gets another parameter.
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import dataclass, field
 from typing import Dict, Mapping, Optional, Sequence, Tuple
 
@@ -29,6 +30,9 @@ _PROCESS = (
     ("WORLD_SIZE", "1"),
     ("MASTER_ADDR", "127.0.0.1"),
     ("MASTER_PORT", "29500"),
+)
+_ASKS_LAUNCHER = re.compile(
+    r"""(environ\.get|getenv)\(\s*["'](RANK|WORLD_SIZE)["']|["'](RANK|WORLD_SIZE)["']\s+in\s+os\.environ"""
 )
 _OWN_PARSER = """
 # `--device` is taken out of the command line before the program reads the rest of it
@@ -77,19 +81,29 @@ def add_device_option(program: Program, edits: Dict[str, FileEdits]) -> DeviceOp
         parser = write_node(call.func.value) if isinstance(call.func, ast.Attribute) else "parser"
         code = f'{parser}.add_argument("{flag}", choices=({_quote(CHOICES)}), help="{_HELP}")'
         edits[file.path].insert_before(statement, code, "option", why)
-    is_distributed = _is_distributed(program)
-    choice = _make_choice(value, sets_host=is_own, sets_process=is_distributed)
+    needs_process = _needs_process(program)
+    choice = _make_choice(value, sets_host=is_own, sets_process=needs_process)
     if isinstance(statement, ast.Return):
         edits[file.path].insert_before(statement, f"{name} = {file.text_of(call)}\n{choice}", "option", _KEPT)
         edits[file.path].replace(call, name, "option", _KEPT)
     else:
         edits[file.path].insert_after(statement, choice, "option", _KEPT)
     edits[file.path].add_import("import os", why=WHY_ENVIRONMENT)
-    return DeviceOption(flag, sets_process=is_distributed)
+    return DeviceOption(flag, sets_process=needs_process)
 
 
-def _is_distributed(program: Program) -> bool:
-    return any(call.name.endswith(".init_process_group") for call in program.facts.calls)
+def _needs_process(program: Program) -> bool:
+    """Tell whether the program is one of several processes in any case, and not only where a launcher has said so."""
+    made = [call for call in program.facts.calls if call.name.endswith(".init_process_group")]
+    asks = any(_ASKS_LAUNCHER.search(file.unit.text) for file in program.files.values())
+    return any(not (asks and _is_conditional(program.find_file(call.where.file), call.node)) for call in made)
+
+
+def _is_conditional(file: Optional[ProgramFile], call: ast.Call) -> bool:
+    """Tell whether an `if` stands around a call, or before it in its function."""
+    function = None if file is None else file.find_function(call)
+    before = [] if function is None else [one for one in function.body if one.lineno < call.lineno]
+    return file is not None and any(isinstance(one, ast.If) for one in (*before, *file.iter_above(call)))
 
 
 def _extend_choices(program: Program, option: Call, edits: Dict[str, FileEdits]) -> None:
@@ -110,7 +124,7 @@ def _make_choice(value: str, *, sets_host: bool, sets_process: bool) -> str:
         f'    os.environ["{_VARIABLE}"] = {value}',
         *(
             f'    os.environ.setdefault("{name}", "{given}")'
-            for name, given in ((*_PROCESS, ("MASTER_PORT", "29500")) if sets_process else ())
+            for name, given in (_PROCESS if sets_process else ())
         ),
         *([f'    {value} = "cpu"  # where the tensors are that a port takes'] if sets_host else []),
         f'if {value} == "cpu" or "{_VARIABLE}" in os.environ:',
@@ -121,14 +135,14 @@ def _make_choice(value: str, *, sets_host: bool, sets_process: bool) -> str:
 
 def _add_parser(program: Program, edits: FileEdits) -> DeviceOption:
     """Give a program without options the one for the device, by a parser of its own."""
-    is_distributed = _is_distributed(program)
-    choice = _make_choice("_device.device", sets_host=False, sets_process=is_distributed)
+    needs_process = _needs_process(program)
+    choice = _make_choice("_device.device", sets_host=False, sets_process=needs_process)
     code = _OWN_PARSER.format(choices=_quote(CHOICES)) + choice
     anchor = _find_beginning(edits.file)
     edits.insert_before(anchor, code, "option", "the command line chooses the device")
     for name in ("argparse", "os", "sys"):
         edits.add_import(f"import {name}", why="the option for the device needs it")
-    return DeviceOption(sets_process=is_distributed)
+    return DeviceOption(sets_process=needs_process)
 
 
 def _find_beginning(file: ProgramFile) -> ast.stmt:

@@ -51,3 +51,25 @@ def test_the_device_is_chosen_and_the_rest_of_the_command_line_is_the_programs(t
     assert choose(text, words[0], "tpu") == 2
     if own:
         assert choose(text, "--lr", "1", *words) == "sim"
+
+
+_OF_LAUNCHER = """\
+import os
+import torch.distributed as dist
+is_one_of_several = {test}
+if is_one_of_several:
+    dist.init_process_group("gloo")
+"""
+
+
+@pytest.mark.parametrize(
+    "test", ["int(os.environ.get('RANK', -1)) != -1", "'WORLD_SIZE' in os.environ", "os.getenv('RANK') is not None"]
+)
+def test_a_program_that_asks_whether_it_was_launched_is_told_nothing(tmp_path, test):
+    text, _made = convert_text(tmp_path, _OF_LAUNCHER.format(test=test) + LOOP)
+    assert "RANK" not in text.partition("is_one_of_several")[0]
+
+
+def test_a_program_that_is_one_of_several_in_any_case_is_told_so(tmp_path):
+    text, _made = convert_text(tmp_path, _OF_LAUNCHER.format(test="os.environ['RANK']") + LOOP)
+    assert "RANK" in text.partition("is_one_of_several")[0]
