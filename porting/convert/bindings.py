@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass, replace
-from typing import Iterator, List, Optional, Sequence, Tuple, Union
+from typing import Iterator, List, Optional, Sequence, Set, Tuple, Union
 
 from porting.convert.program import Program
 from porting.convert.trees import (
@@ -21,6 +21,7 @@ from porting.convert.trees import (
     list_targets,
     write_node,
 )
+from porting.source.facts import Call
 
 __all__ = ["Binding", "Undecided", "is_looked_at", "list_bindings"]
 
@@ -224,10 +225,20 @@ def is_looked_at(program: Program, binding: Binding) -> bool:
     """Tell whether the program copies or saves a model as a whole behind its binding, or asks for its type."""
     anchor, name = binding.before or binding.after, binding.name.rpartition(".")[2]
     looks = [call for call in program.facts.calls if call.name in _WHOLE and call.node.args]
-    looks = [call for call in looks if write_node(call.node.args[0]) in (name, binding.name)]
+    looks = [call for call in looks if _list_looked_at(program, call) & {name, binding.name}]
     if anchor is not None:
         scope = binding.file.find_function(anchor)
         own = [call for call in looks if binding.file is program.find_file(call.where.file)]
         own = [call for call in own if binding.file.find_function(call.node) is scope]
         looks = [call for call in looks if call not in own or call.node.lineno > anchor.lineno]
     return any("Parallel" not in write_node(call.node) for call in looks)
+
+
+def _list_looked_at(program: Program, call: Call) -> Set[str]:
+    """List what a call looks at: its first argument, or what that holds if it is a dictionary."""
+    file, given = program.find_file(call.where.file), call.node.args[0]
+    found = [given]
+    if file is not None and isinstance(given, ast.Name):
+        found += [getattr(one, "value", given) for one in file.iter_assignments(given.id, file.find_scope(call.node))]
+    held = [value for one in found if isinstance(one, ast.Dict) for value in one.values]
+    return {write_node(one) for one in (given, *held)}

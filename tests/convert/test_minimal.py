@@ -183,7 +183,14 @@ CALLS = 'DeviceCalls({0}, device=os.environ["PORT_DEVICE"]).install()'
 
 
 @pytest.mark.parametrize(
-    "line", ["assert isinstance(model, nn.Linear)", "torch.save(model, 'whole.pt')", "best = copy.deepcopy(model)"]
+    "line",
+    [
+        "assert isinstance(model, nn.Linear)",
+        "torch.save(model, 'whole.pt')",
+        "best = copy.deepcopy(model)",
+        "torch.save({'epoch': 1, 'net': model}, 'whole.pt')",
+        "state = {'net': model}; torch.save(state, 'whole.pt')",
+    ],
 )
 def test_a_model_that_is_looked_at_later_stays_the_object_that_it_is(tmp_path, line):
     text, made = convert_text(tmp_path, f"import copy\n{LOOP}{line}\n")
