@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Iterator, List, Optional, Sequence, Set, Tuple, Union
 
 from porting.convert.program import Program
+from porting.convert.sites import Role
 from porting.convert.trees import (
     FUNCTIONS,
     ProgramFile,
@@ -23,10 +24,11 @@ from porting.convert.trees import (
 )
 from porting.source.facts import Call
 
-__all__ = ["Binding", "Undecided", "is_looked_at", "list_bindings"]
+__all__ = ["Binding", "Undecided", "is_looked_at", "is_moved", "list_bindings"]
 
 _DEEPEST = 8
 _COPIES = ("copy.copy", "copy.deepcopy", "pickle.dump", "pickle.dumps", "torch.save")
+_MOVES = ("to", "cuda", "cpu", "half", "float", "double", "bfloat16")
 _WHOLE = ("builtins.isinstance", "builtins.type", *_COPIES)
 
 
@@ -232,6 +234,15 @@ def is_looked_at(program: Program, binding: Binding) -> bool:
         own = [call for call in own if binding.file.find_function(call.node) is scope]
         looks = [call for call in looks if call not in own or call.node.lineno > anchor.lineno]
     return any("Parallel" not in write_node(call.node) for call in looks)
+
+
+def is_moved(program: Program, binding: Binding) -> bool:
+    """Tell whether the program moves or casts a model behind a binding, as it does to save or to evaluate it."""
+    first = program.get_order(binding.anchor, min)
+    calls = program.list_facts(*(found.call for found in program.list_sites(Role.FORWARD)))
+    models = [one for call in calls for one in call.receiver]
+    moves = [call for call in program.facts.list_methods(*_MOVES) if first and call.order > first]
+    return any(one in models for call in moves for one in call.receiver)
 
 
 def _list_looked_at(program: Program, call: Call) -> Set[str]:

@@ -122,10 +122,7 @@ def _make_choice(value: str, *, sets_host: bool, sets_process: bool) -> str:
     lines = [
         f'if {value} in ("ipu", "sim"):',
         f'    os.environ["{_VARIABLE}"] = {value}',
-        *(
-            f'    os.environ.setdefault("{name}", "{given}")'
-            for name, given in (_PROCESS if sets_process else ())
-        ),
+        *(f'    os.environ.setdefault("{name}", "{given}")' for name, given in (_PROCESS if sets_process else ())),
         *([f'    {value} = "cpu"  # where the tensors are that a port takes'] if sets_host else []),
         f'if {value} == "cpu" or "{_VARIABLE}" in os.environ:',
         '    os.environ["CUDA_VISIBLE_DEVICES"] = ""',
@@ -168,7 +165,7 @@ def _find_parsing(program: Program) -> Optional[Tuple[ProgramFile, ast.Call, ast
     """Find where the command line is read: `args = parser.parse_args()`, of an `ArgumentParser`."""
     for call in program.facts.list_methods("parse_args", "parse_known_args"):
         file = program.find_file(call.where.file)
-        if file is None or call.node.args or not call.where.programs:
+        if file is None or not call.where.programs or any(isinstance(one, ast.List) for one in call.node.args):
             continue
         if any(one.name == "argparse.ArgumentParser" for one in call.receiver):
             statement = file.get_statement(call.node)

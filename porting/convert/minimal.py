@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 from typing import Dict, Iterable, List, Optional, Set, Tuple
 
-from porting.convert.bindings import Binding, Undecided, is_looked_at, list_bindings
+from porting.convert.bindings import Binding, Undecided, is_looked_at, is_moved, list_bindings
 from porting.convert.changing_values import list_changes
 from porting.convert.device_option import WHY_ENVIRONMENT, DeviceOption
 from porting.convert.editing import FileEdits
@@ -64,7 +64,7 @@ def port_models(program: Program, option: DeviceOption, edits: Dict[str, FileEdi
             if binding.key not in made:
                 made.add(binding.key)
                 _insert_calls(edits, binding, option, _name_each(binding))
-    kept = [binding for binding in bindings if is_looked_at(program, binding)]
+    kept = [binding for binding in bindings if is_looked_at(program, binding) or is_moved(program, binding)]
     for binding in bindings:
         if binding.key in made:
             continue  # its calls go to the device already
@@ -115,7 +115,7 @@ def _put_penalties_on_host(
         words = {one.arg: one.value for one in call.node.keywords}
         file = program.find_file(call.where.file)
         is_higher = "create_graph" in words and write_node(words["create_graph"]) != "False"
-        if call.name != "torch.autograd.grad" or file is None or not is_higher:
+        if call.name != "torch.autograd.grad" or file is None or not is_higher or not call.where.programs:
             continue
         outputs = words.get("outputs", call.node.args[0] if call.node.args else call.node)
         scope = file.find_function(call.node) or file.tree

@@ -200,6 +200,22 @@ def test_a_model_that_is_looked_at_later_stays_the_object_that_it_is(tmp_path, l
     assert "to_ipu" not in text
 
 
+@pytest.mark.parametrize("move", ["model.cpu()", "model.to('cpu')", "evaluate(model)"])
+def test_a_model_that_is_moved_later_stays_the_object_that_it_is(tmp_path, move):
+    evaluate = "def evaluate(net):\n    net.to('cpu')\n\n\n"
+    text, made = convert_text(tmp_path, f"{evaluate}{LOOP}{move}\n", style="minimal")
+
+    assert not made.left
+    assert CALLS.format("model") in text
+
+
+def test_a_model_that_is_moved_before_becomes_a_port(tmp_path):
+    program = LOOP.replace("optimizer =", "model = model.to('cpu')\noptimizer =", 1)
+    text, _made = convert_text(tmp_path, program, style="minimal")
+
+    assert PORT.format("model") in text
+
+
 def test_a_copy_that_is_made_before_is_one_of_the_plain_model(tmp_path):
     text, _made = convert_text(tmp_path, "import copy\n" + LOOP.replace("for step", "old = copy.copy(model)\nfor step"))
 
@@ -297,3 +313,12 @@ def test_a_gradient_of_a_gradient_of_a_model_that_is_no_port_is_left(tmp_path):
     assert [(one.line, one.reason) for one in made.left] == [
         (9, "a gradient of a gradient is asked for, which no device computes")
     ]
+
+
+def test_a_gradient_of_a_gradient_in_a_function_that_nothing_calls_is_none(tmp_path):
+    unused = (
+        "def penalize(out, x, create_graph=False):\n    return torch.autograd.grad(out, x, create_graph=create_graph)\n"
+    )
+    _text, made = convert_text(tmp_path, f"{unused}\n\n{LOOP}", style="minimal")
+
+    assert not made.left
