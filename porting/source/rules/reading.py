@@ -133,8 +133,9 @@ class Reading:
 
     @cached_property
     def loss_parts(self) -> Set[ProgramObject]:
-        """The tensors that losses are computed of, beginning with a model's outputs."""
-        return collect_loss_parts(self.facts.list_program_objects(Kind.LOSS))
+        """The tensors that losses are computed of, beginning with a model's outputs; none where the host does that."""
+        is_on_host = self.host_ports or any(call.name.endswith(".DeviceCalls") for call in self.facts.calls)
+        return set() if is_on_host else collect_loss_parts(self.facts.list_program_objects(Kind.LOSS))
 
     # ---------------------------------------------------------------- where
 

@@ -76,6 +76,16 @@ def test_a_loss_is_judged_as_forward_is(find, functions, loss, code):
 
 
 @pytest.mark.parametrize(
+    "port",
+    ["model = porting.to_ipu(model, loop='host')", "porting.integrations.DeviceCalls(model, device='ipu').install()"],
+)
+def test_a_loss_that_stays_on_the_host_may_choose_elements(find, port):
+    program = PLAIN.format(functions="import porting, porting.integrations", loss="loss = (out[y > 0] - 1).mean()")
+
+    assert list_codes(find, program.replace("for x, y", f"{port}\nfor x, y", 1)) == []
+
+
+@pytest.mark.parametrize(
     ("functions", "loss", "codes"),
     [
         (
