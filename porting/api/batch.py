@@ -6,15 +6,16 @@ Ported models, runners and preflights use it.
 from __future__ import annotations
 
 from types import FrameType
-from typing import Any, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 
 from .. import adapters
 from ..adapters.labels import NO_LABELS, split_labels
-from ..diagnostics import BatchError, DeviceError, Finding, caller_place, notify
+from ..diagnostics import BatchError, DeviceError, Finding, OptionError, caller_place, notify
 from ..options import PortOptions
-from ..structure import are_equal, is_record, read_fields
+from ..structure import Structure, are_equal, is_record, read_fields
+from ..support.host_state import keep_streams
 from ..torch_insides.modules import BATCH_NORMS, find_parallel_module
 from .moves import make_wrapper_error
 from .port import Port
@@ -28,6 +29,7 @@ __all__ = [
     "make_dataloader",
     "refuse_lost_values",
     "refuse_parallel_call",
+    "take_first",
 ]
 
 _INT32, _FLOAT32 = torch.iinfo(torch.int32), torch.finfo(torch.float32)
@@ -66,6 +68,27 @@ def make_dataloader(port: Port, source: object, *, training: bool, batch_size: O
 
 
 # -- the first batch ---------------------------------------------------------------------------------------------------
+
+
+def take_first(loader: Iterable[Structure]) -> Structure:
+    """Take the first batch of a loader, which begins with the same one the next time.
+
+    The host's random streams and the loader's own generators stay what they were. Raises OptionError P002 for an
+    iterator, which would have lost the batch, and BatchError B005 for a loader without any.
+    """
+    if isinstance(loader, Iterator):
+        fault = f"a `{type(loader).__name__}` yields each batch once, and the training would miss this one"
+        raise OptionError.at_caller("P002", message=fault, help="give the loader itself, or call `compile(*batch)`")
+    parts = (loader, getattr(loader, "sampler", None), getattr(loader, "batch_sampler", None))
+    generators = [getattr(part, "generator", None) for part in parts]
+    states = [(one, one.get_state()) for one in generators if isinstance(one, torch.Generator)]
+    with keep_streams():
+        batch = next(iter(loader), NO_LABELS)
+    for generator, state in states:
+        generator.set_state(state)
+    if batch is NO_LABELS:
+        raise BatchError.at_caller("B005", message="the loader has no batch", help="give it samples of the data set")
+    return batch
 
 
 def has_labels(port: Port, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
 
 import torch
 
@@ -19,7 +19,7 @@ from ..structure import Structure, make_call_arguments
 from ..support.function_modes import Args, Kwargs
 from ..support.uncompiled_code import keep_class_uncompiled
 from ..torch_insides.modules import EVERY_FORWARD_HOOK, EVERY_FORWARD_PRE_HOOK, IncompatibleKeys
-from .batch import check_first_batch, check_labels, has_labels, make_dataloader
+from .batch import check_first_batch, check_labels, has_labels, make_dataloader, take_first
 from .call_notes import note_loss
 from .compilation import destroy_unseen
 from .gradients import read_gradients
@@ -114,6 +114,15 @@ class PortedModel(FixedModule):
         is compiled. With `engine="auto"` the simulator measures engines now, which a call does beside the training.
         """
         return self._compile_for(args, kwargs, waits=True)
+
+    def warm_up(self, loader: Iterable[Structure]) -> float:
+        """Compile for batches like the first one of `loader`, and return the seconds; the training begins as without.
+
+        No random stream is moved on, and no engine is measured. Raises what `compile` does, OptionError P002 for an
+        iterator, and BatchError B005 for a loader without a batch.
+        """
+        args, kwargs = make_call_arguments(take_first(loader))
+        return self._compile_for(args, kwargs, waits=False)
 
     def _compile_for(self, args: Args, kwargs: Kwargs, *, waits: bool) -> float:
         if not self.training:

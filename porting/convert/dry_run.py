@@ -10,6 +10,7 @@ import os
 import pickle
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Optional, Sequence
 
@@ -18,6 +19,7 @@ from porting.run import vendor_environment
 from porting.support.bound_process import describe_exit, make_environment
 from porting.support.project_copies import find_project, is_within
 from porting.verify.observation import ProjectRun
+from porting.verify.observed_process import add_last_words
 from porting.verify.program_runs import start_process
 
 __all__ = ["DryRun", "run_program"]
@@ -48,5 +50,5 @@ def run_program(
         found = own / "found"
         if found.exists():
             seen: DryRun = pickle.loads(found.read_bytes())
-            return seen
+            return replace(seen, error=add_last_words(seen.error, own / "all.log"))
         return DryRun(error=describe_exit(status, (own / "all.log").read_text("utf-8", "replace")))

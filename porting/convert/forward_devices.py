@@ -14,9 +14,13 @@ from typing import Dict, Iterator, List
 from porting.convert.editing import FileEdits
 from porting.convert.program import Program
 from porting.convert.trees import Function, ProgramFile, write_node
+from porting.source.facts import Call
+from porting.source.library import NAMES
 from porting.source.patches.homes import find_home
 from porting.source.patches.tensors import Tensors
 from porting.source.patches.uses import read_tree
+from porting.source.rules.factories import list_homeless_calls
+from porting.source.rules.names import name_last
 
 __all__ = ["follow_tensors", "name_device"]
 
@@ -25,30 +29,45 @@ _DEVICE = re.compile(r"(?i)(.*_)?(device|dev)$")
 _SETTINGS = re.compile(r"(self\.)?(_?(args|opts?|options|config|cfg|conf|hparams|params|flags|settings))$|(self|cls)$")
 _HOLDS_WEIGHTS = re.compile(r"\b(Linear|Conv\w+|Embedding\w*|LSTM\w*|GRU\w*|RNN\w*|\w*Norm\w*|Parameter)\(")
 _OF_MODEL = "next(self.parameters()).device"
+_MOVES = re.compile(r"\.(cuda|to|type_as)\(")
 _WHY = "in a port it is made where the model's tensors are"
 
 
 def follow_tensors(program: Program, edits: Dict[str, FileEdits]) -> None:
-    """Plan the edits of devices that are named in functions which a model's call runs."""
+    """Plan the edits of devices in what a model's call runs: of those named, and of factories that name none."""
     for file, function in program.list_forward_functions():
         for node in _iter_named(file, function):
             code = name_device(program, file, node)
             if code:
                 edits[file.path].replace(node, code, "device", _WHY)
+    for made in list_homeless_calls(program.facts):
+        _give_device(program, made, edits)
+
+
+def _give_device(program: Program, made: Call, edits: Dict[str, FileEdits]) -> None:
+    """Give a factory the device that it does not name; not where its random numbers are the host's, and moved later."""
+    file, body = program.find_file(made.where.file), made.where.body
+    code = "" if file is None else name_device(program, file, made.node)
+    is_of_host = name_last(made.name) in NAMES["random"] and body is not None and _MOVES.search(write_node(body))
+    if file is not None and code and not is_of_host:
+        edits[file.path].add_argument(made.node, "device", code, "device", _WHY)
 
 
 def name_device(program: Program, file: ProgramFile, node: ast.expr) -> str:
-    """Name the device of a tensor in the place of a device's name; empty outside of `forward`, and where none is known.
+    """Name the device of a tensor for a factory, or in the place of a device's name; empty where none is known.
 
-    A factory's tensor goes to one that it provably meets, and all else where the module's weights are.
+    A factory's tensor goes to one that it provably meets, and all else where the module's weights are. Outside of
+    `forward` no device is named.
     """
     function = file.find_function(node)
     if function is None or not any(function is one for _file, one in program.list_forward_functions()):
         return ""
     source = read_tree(Path(file.path).read_bytes())
     above = next(file.iter_above(node))
-    call = next(file.iter_above(above)) if isinstance(above, ast.keyword) and above.arg == "device" else None
-    home = find_home(source, file.unit.place_of(call), is_named=True) if isinstance(call, ast.Call) else None
+    is_named = isinstance(above, ast.keyword) and above.arg == "device"
+    call = next(file.iter_above(above)) if is_named else node
+    makes_tensor = isinstance(call, ast.Call) and write_node(call.func) != "torch.device"
+    home = find_home(source, file.unit.place_of(call), is_named=is_named) if makes_tensor else None
     if home is not None and home.is_proven:
         return f"{home.tensor}.device"
     owner = file.find_class(function)

@@ -19,7 +19,7 @@ __all__ = ["rewrite_ports"]
 
 _PORT = "porting.to_ipu"
 _WHY = "the plain loop makes the step"
-_NEEDLESS = ("compile", "attach", "detach", "destroy", "copy_weights_to_host", "copy_weights_to_device")
+_NEEDLESS = ("compile", "warm_up", "attach", "detach", "destroy", "copy_weights_to_host", "copy_weights_to_device")
 _SAME = ("train", "eval", "state_dict", "load_state_dict", "parameters", "named_parameters", "modules", "buffers")
 _ARGUMENTS = ("optimizer", "max_grad_norm", "options", "device", "loop", "example")
 # those with the numbers of a plain step of the whole batch

@@ -25,7 +25,7 @@ from porting.convert.program import Program
 from porting.convert.sites import Role
 from porting.convert.steps import find_step
 from porting.convert.training_step import Helper, StepError, TrainingStep
-from porting.convert.trees import ProgramFile, find_keyword, write_node
+from porting.convert.trees import ProgramFile, write_node
 
 __all__ = ["choose_option", "port_steps"]
 
@@ -156,6 +156,8 @@ class _Writer:
         keywords.update(self._name_device())
         given = [place.model, loss.argument, *(f"{name}={value}" for name, value in keywords.items())]
         port = _write_assignment(place.model, [one for one in given if one])
+        if place.loader:
+            port.append(f"{place.model}.warm_up({place.loader})")
         lines = [*(loss.definition.split("\n") if loss.definition else ()), *port]
         code = "\n".join([f"if {self._option.test}:", *(f"    {line}" if line else "" for line in lines)])
         edits = self._edits[place.file.path]
@@ -182,11 +184,8 @@ class _Writer:
         return {"device": self._option.device} if self._option.device else {}
 
     def _may_change_shapes(self) -> bool:
-        """Tell whether batches may be of several sizes: a loader's last one, and those of an evaluation."""
-        loaders = self._program.list_sites(Role.LOADER)
-        evaluates = not loaders and bool(self._program.list_sites(Role.EVALUATION))
-        drops = [find_keyword(found.call, "drop_last") for found in loaders]
-        return evaluates or any(getattr(one, "value", None) is not True for one in drops)
+        """Tell whether batches may be of several sizes: those of torch's loaders, and of an evaluation."""
+        return bool(self._program.list_sites(Role.LOADER) or self._program.list_sites(Role.EVALUATION))
 
 
 def _write_assignment(model: str, given: Sequence[str]) -> List[str]:

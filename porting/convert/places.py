@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import ast
 import builtins
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Dict, List, Optional, Tuple
+from typing import Dict, List, Mapping, Optional, Tuple
 
 from porting.convert.bindings import Binding, list_bindings
 from porting.convert.names import collect_reads, get_root, parse_expression, substitute
 from porting.convert.program import Program
 from porting.convert.training_step import StepError, TrainingStep
 from porting.convert.trees import Function, ProgramFile, find_argument, find_default, list_parameters, write_node
+from porting.convert.warm_up import find_loader
 
 __all__ = ["PortPlace", "find_place"]
 
@@ -44,6 +46,11 @@ class PortPlace:
         """The name of the optimizer."""
         return self.texts["optimizer"]
 
+    @property
+    def loader(self) -> str:
+        """The name of the loader of the calls' arguments; empty where it is not known."""
+        return self.texts.get("loader", "")
+
 
 @dataclass(frozen=True, eq=False)
 class _Level:
@@ -65,8 +72,19 @@ class _Level:
 
 
 def find_place(program: Program, step: TrainingStep) -> PortPlace:
-    """Find the place of the port of a step's model; raises StepError where there is none."""
-    texts = {"model": step.model, "optimizer": write_node(step.optimizer)}
+    """Find the place of the port of a step's model, where its loader is known, too, if there is such a place.
+
+    Raises StepError where there is none.
+    """
+    loader = find_loader(program, step)
+    if loader:
+        with suppress(StepError):
+            return _find_place(program, step, {"loader": loader})
+    return _find_place(program, step, {})
+
+
+def _find_place(program: Program, step: TrainingStep, wanted: Mapping[str, str]) -> PortPlace:
+    texts = {**wanted, "model": step.model, "optimizer": write_node(step.optimizer)}
     texts.update({name: name for name in step.constants})
     if step.max_norm is not None:
         texts.update({name: name for name in collect_reads(step.max_norm)})
@@ -89,8 +107,8 @@ def _settle(level: _Level) -> PortPlace:
     file, use = level.file, level.file.get_statement(level.use)
     around = [block[number] for block, number in file.list_blocks(use)]
     depths: Dict[str, int] = {}
-    for key in ("model", "optimizer"):
-        text = level.texts[key]
+    for key in ("model", "optimizer", "loader"):
+        text = level.texts.get(key, "self")
         root = _get_root(text)
         if root == "self":
             continue
@@ -102,6 +120,8 @@ def _settle(level: _Level) -> PortPlace:
             raise level.refuse(f"`{text}` is not assigned before the loop that trains")
         elif root not in list_parameters(level.scope):
             raise level.refuse(f"`{text}` is a global that a function would have to assign")
+    if depths.get("loader", 0) > max(depths.get("model", 0), depths["optimizer"]):
+        raise level.refuse("the loader is made anew for the same model")
     again = around[depths["optimizer"]]
     if depths.get("model", depths["optimizer"]) < depths["optimizer"] and file.find_loop(again) is not None:
         raise StepError(file, again, "the optimizer is made anew for the same model")
@@ -178,6 +198,8 @@ def _has_same(file: ProgramFile, other: ProgramFile, name: str) -> bool:
 
 def _find_among_attributes(program: Program, step: TrainingStep, level: _Level) -> PortPlace:
     """Find the method in which model and optimizer, both attributes of `self`, come together."""
+    if "loader" in level.texts:
+        raise level.refuse("loaders are made elsewhere")
     if not level.texts["model"].startswith("self."):
         raise level.refuse("the optimizer is an attribute, and the model is not")
     chains = []

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import os
 import shlex
-from typing import Any, Callable, List, Mapping, Tuple
+from typing import Callable, List, Tuple
 
-from porting.check.preflight import assemble_report, look_at_sources
-from porting.convert.proof import Column, ConvertedProgram, Outcome, Proof
-from porting.diagnostics import PortingError, Severity, say_number
+from porting.convert.columns import ConvertedProgram, Proof, describe_finding, list_findings, make_column
+from porting.diagnostics import PortingError, say_number
 from porting.verify.exact_comparison import count_compared, find_difference
 from porting.verify.observation import Observation, ProjectRun
 from porting.verify.program_runs import ProgramPair, ProgramRuns
@@ -24,7 +23,9 @@ def prove_ports(program: ConvertedProgram, *, num_steps: int, seed: int, tell: C
     old, new = (os.path.realpath(root) for root in (program.original, program.converted))
     runs = [_make_runs(program, (old,), seed, tell), _make_runs(program, (new, old), seed, tell)]
     found: List[Observation] = []
-    lack, fault = "", _check(runs[1].pair.ported, tell)
+    tell(f"checking {program.script}")
+    findings, is_read = list_findings(runs[1].pair.ported)
+    told, lack, fault = next(map(describe_finding, findings), ""), "", ""
     for run in (runs[0], runs[0], runs[1]):
         try:
             found.append(run.run_port(num_steps, is_exact=True))
@@ -37,7 +38,8 @@ def prove_ports(program: ConvertedProgram, *, num_steps: int, seed: int, tell: C
         lack = "" if unrest is None else f"the original trains otherwise each time that it is run: {unrest}"
     command = f"cd {shlex.quote(new)} && porting run --device sim {shlex.join([program.script, *program.arguments])}"
     is_whole = len(found) == 3
-    columns = [_make_column("specification", fault, lack, "it starts, and no error was found", {}, command)]
+    starts = f"it starts, and nothing was found{'' if is_read else ' in what was read'}"
+    columns = [make_column("specification", [told, fault], lack, starts, {}, command)]
     of_call = max([1, *(training.steps_per_call for one in found[:1] for training in one.trainings)])
     for name, steps in (("numeric", of_call), ("behavioral", max(of_call, num_steps))):
         difference = find_difference(found[0], found[2], num_steps=steps) if is_whole and not lack else None
@@ -46,7 +48,7 @@ def prove_ports(program: ConvertedProgram, *, num_steps: int, seed: int, tell: C
         wrong = fault or ("" if difference is None else f"the port trains otherwise than before: {difference}")
         passed = f"{say_number(made, 'step')}: every bit is that of the port before"
         columns.append(
-            _make_column(name, wrong, lack, passed, {"steps": made, "compared bit by bit": compared}, command)
+            make_column(name, [wrong], lack, passed, {"steps": made, "compared bit by bit": compared}, command)
         )
     return Proof(tuple(columns))
 
@@ -57,19 +59,3 @@ def _make_runs(
     script = os.path.join(roots[0], program.script)
     pair = ProgramPair(script, script, program.arguments, program.arguments)
     return ProgramRuns(pair, seed, "sim", tell, ProjectRun(roots, str(program.working)))
-
-
-def _check(script: str, tell: Callable[[str], None]) -> str:
-    """Say which error `porting check` finds."""
-    tell(f"checking {script}")
-    try:
-        report = assemble_report(script, look_at_sources([script]))
-    except PortingError as error:
-        return str(error.finding.message)
-    errors = [one for one in report.standing if one.severity is Severity.ERROR]
-    return f"`porting check` finds {errors[0].code}: {errors[0].message}" if errors else ""
-
-
-def _make_column(name: str, fault: str, lack: str, passed: str, numbers: Mapping[str, Any], command: str) -> Column:
-    outcome = Outcome.FAILED if fault else Outcome.NOT_RUN if lack else Outcome.PASSED
-    return Column(name, outcome, fault or lack or passed, numbers, command)

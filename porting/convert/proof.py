@@ -9,18 +9,15 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections import Counter
-from dataclasses import dataclass, field, replace
-from enum import Enum
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
-from porting.check.preflight import assemble_report, look_at_sources
-from porting.diagnostics import Finding, PortingError, Severity, align_columns, join_names, say_number
+from porting.convert.columns import Column, ConvertedProgram, Proof, describe_finding, list_findings, make_column
+from porting.diagnostics import Finding, PortingError, join_names, say_number
 from porting.run import vendor_environment
 from porting.source.files import list_sources
 from porting.support.bound_process import make_environment
-from porting.support.plain_data import make_plain
 from porting.verify.certificate import Certificate, Measured, Verdict, describe_location, describe_measured
 from porting.verify.exact_comparison import Difference, count_compared, find_difference
 from porting.verify.judgement import Judgement
@@ -29,7 +26,7 @@ from porting.verify.plain_runs import PLAIN, Perturbation
 from porting.verify.program_proof import ROUNDED, certify_programs, count_made
 from porting.verify.program_runs import ProgramPair, ProgramRuns, observe_tasks
 
-__all__ = ["Column", "ConvertedProgram", "Outcome", "Proof", "prove_conversion"]
+__all__ = ["prove_conversion"]
 
 _ONE_THREAD = Perturbation("one thread", num_threads=1)
 _OPTION = re.compile(r"(?<![\w-])--?[A-Za-z][\w-]*")
@@ -38,97 +35,18 @@ _COMMAND_LINES = re.compile(rb"\b(argparse|click|typer|fire|absl|docopt|hydra|ty
 _FIRST = ("output", "loss", "gradient")
 
 
-class Outcome(str, Enum):
-    """What a column says."""
-
-    PASSED = "passed"
-    FAILED = "failed"
-    NOT_RUN = "not run"
-
-
-@dataclass(frozen=True)
-class ConvertedProgram:
-    """A program before and after: `script`, by its path in two complete trees, and its command lines.
-
-    The converted one takes `port_arguments` besides, to train on the simulator. `working` is the folder in the project
-    that both are started from.
-    """
-
-    original: Path
-    converted: Path
-    script: str
-    arguments: Tuple[str, ...] = ()
-    port_arguments: Tuple[str, ...] = ("--device", "sim")
-    working: Path = Path()
-    has_host_path: bool = True
-    """Whether the port's program trains without a device, too, so that this can be compared."""
-
-
-@dataclass(frozen=True)
-class Column:
-    """One claim about a conversion: what came of it and why, the numbers that decided, and how to see it again."""
-
-    name: str
-    outcome: Outcome
-    reason: str
-    numbers: Mapping[str, Any] = field(default_factory=dict)
-    command: str = ""
-
-
-@dataclass(frozen=True)
-class Proof:
-    """The columns of a conversion; of several programs each column tells the worst."""
-
-    columns: Tuple[Column, ...]
-
-    @property
-    def is_proven(self) -> bool:
-        """Whether all columns were run and passed."""
-        return bool(self.columns) and all(column.outcome is Outcome.PASSED for column in self.columns)
-
-    def as_plain(self) -> Dict[str, Any]:
-        """Return the proof as plain values for JSON."""
-        plain: Dict[str, Any] = make_plain(self)
-        return {"is_proven": self.is_proven, **plain}
-
-    def __str__(self) -> str:
-        """Lay the columns out for a terminal, each with its command."""
-        rows = [(column.name, column.outcome.value, column.reason) for column in self.columns]
-        commands = [f"  {column.name}: {column.command}" for column in self.columns if column.command]
-        return "\n".join([*align_columns(rows), *(["", "to see it again:", *commands] if commands else [])])
-
-
 def prove_conversion(
-    programs: Sequence[ConvertedProgram],
+    program: ConvertedProgram,
     *,
     num_steps: int,
     seed: int,
     tell: Callable[[str], None],
     limit_seconds: int = 600,
 ) -> Proof:
-    """Run all programs before and after, plain and on the simulator, each run for at most `limit_seconds`."""
-    found = []
-    for program in programs:
-        trial = _Trial(program, num_steps, seed, tell, limit_seconds)
-        trial.run()
-        columns = trial.judge_specification(), trial.judge_first_step(), trial.judge_training()
-        found.append((program.script, columns))
-    if len(found) == 1:
-        return Proof(found[0][1])
-    return Proof(tuple(_join_columns([(script, columns[number]) for script, columns in found]) for number in range(3)))
-
-
-def _join_columns(columns: Sequence[Tuple[str, Column]]) -> Column:
-    worst = [Outcome.FAILED, Outcome.NOT_RUN, Outcome.PASSED]
-    script, column = min(columns, key=lambda one: worst.index(one[1].outcome))
-    numbers = {name: dict(one.numbers) for name, one in columns}
-    reason = f"all {len(columns)} programs: {column.reason}"
-    return replace(
-        column,
-        reason=reason if column.outcome is Outcome.PASSED else f"{script}: {column.reason}",
-        numbers=numbers,
-        command="; ".join(one.command for _name, one in columns),
-    )
+    """Run a program before and after, plain and on the simulator, each run for at most `limit_seconds`."""
+    trial = _Trial(program, num_steps, seed, tell, limit_seconds)
+    trial.run()
+    return Proof((trial.judge_specification(), trial.judge_first_step(), trial.judge_training()))
 
 
 class _Trial:
@@ -149,7 +67,7 @@ class _Trial:
         self._plains: List[Observation] = []
         self._cpu, self._helps = Observation(), [Observation(), Observation()]
         self._findings: Sequence[Finding] = ()
-        self._found = "nothing was found"
+        self._found, self._check = "nothing was found", "porting check"
         self._ported: Optional[Observation] = None
         self._certified: Optional[Tuple[Certificate, Judgement]] = None
         self._refused = ""
@@ -177,19 +95,10 @@ class _Trial:
             self._refused = str(error.finding.message)
 
     def _look_at_source(self) -> None:
-        script = self._runs.pair.ported
         self._tell(f"checking {self._program.script}")
-        try:
-            report = assemble_report(script, look_at_sources([script]))
-            self._findings = [one for one in report.standing if one.severity is Severity.ERROR]
-            advice = Counter(one.code for one in report.standing if one.severity is not Severity.ERROR)
-            if advice:
-                counted = [f"{code} x{count}" if count > 1 else code for code, count in advice.items()]
-                self._found = f"no error was found, only {join_names(counted, quote='')}"
-            elif not report.is_clean:
-                self._found = "nothing was found in what was read"
-        except PortingError as error:
-            self._findings = [error.finding]
+        self._findings, is_read = list_findings(self._runs.pair.ported)
+        if not is_read:
+            self._found, self._check = "nothing was found in what was read", "porting check --allow-unread"
 
     def _observe(self, runs: ProgramRuns, what: str, *perturbations: Perturbation) -> List[Observation]:
         """Run a program under each perturbation, and call it for help; the last observation is empty if it has none."""
@@ -260,7 +169,10 @@ class _Trial:
         on_host = [
             number + 1
             for number, training in enumerate(self._ported.trainings)
-            if training.record.losses.get(1) and training.num_device_steps < training.record.num_steps
+            # one without shapes trains tensors of no model, which no device has
+            if training.record.losses.get(1)
+            and training.shapes
+            and training.num_device_steps < training.record.num_steps
         ]
         if on_host or not any(training.num_device_steps for training in self._ported.trainings):
             return f"the port does not train on the device: steps of optimizer {(on_host or [1])[0]} use none"
@@ -269,22 +181,23 @@ class _Trial:
     # -- columns -------------------------------------------------------------------------------------------------------
 
     def judge_specification(self) -> Column:
-        """Judge whether the converted project starts as the old one, and whether `porting check` finds errors."""
+        """Judge whether the converted project starts as the old one, and whether `porting check` finds nothing."""
         old, new = (set(_OPTION.findall(one.said)) if _is_help(one) else set() for one in self._helps)
         wanted = {word for word in self._program.port_arguments if word.startswith("-")} if old or new else set()
         lacking = sorted((old | wanted) - new) if self._cpu.trainings else []
         numbers = {
-            "errors of porting check": len(self._findings),
+            "findings of porting check": len(self._findings),
             "options kept": len(old & new),
             "options added": len(new - old),
         }
-        faults = [f"`porting check` finds {one.code}: {one.message}{self._say_place(one)}" for one in self._findings]
+        more = f", and {len(self._findings) - 1} more" if len(self._findings) > 1 else ""
+        faults = [f"{describe_finding(one)}{self._say_place(one)}{more}" for one in self._findings[:1]]
         faults += [f"`--help` does not list `{lacking[0]}`"] if lacking else []
         lack = self._find_lack(1)
         faults += [] if lack else [self._find_difference(1)]
         passed = f"it starts with the old command line, its first step is the original's, and {self._found}"
-        command = f"porting check {shlex.quote(self._runs.pair.ported)}"
-        return _make_column("specification", faults, lack, passed, numbers, f"{command} && {self._say_start()}")
+        command = f"{self._check} {shlex.quote(self._runs.pair.ported)}"
+        return make_column("specification", faults, lack, passed, numbers, f"{command} && {self._say_start()}")
 
     def _say_place(self, finding: Finding) -> str:
         if finding.place is None:
@@ -302,7 +215,7 @@ class _Trial:
             faults, lack = [fault], missing
             numbers["equal bits"] = sum(count_compared(self._plains[0], self._cpu, num_steps=1).values())
         passed = f"{join_names([kind for kind in _FIRST if kind in numbers], quote='')} of the first step are equal"
-        return _make_column("numeric", faults, lack, passed, numbers, self._say_verify(1))
+        return make_column("numeric", faults, lack, passed, numbers, self._say_verify(1))
 
     def _compare_first_step(self) -> Tuple[str, str, Dict[str, Any]]:
         """Return a fault of the port's first step, what of it was not compared, and how far it is off by kind."""
@@ -336,7 +249,7 @@ class _Trial:
         whole = f"all {whole} that it makes" if steps < self._num_asked else whole
         on_host = ", and without a device every bit is the same" if self._program.has_host_path else ""
         passed = f"{whole}: the port trains as the original{on_host}"
-        return _make_column("behavioral", faults, lack, passed, numbers, self._say_verify(self._num_asked))
+        return make_column("behavioral", faults, lack, passed, numbers, self._say_verify(self._num_asked))
 
     def _count_steady(self) -> int:
         """Count the first steps that the original makes in the same way each time."""
@@ -350,7 +263,9 @@ class _Trial:
             place = {} if certificate.location is None else dict(describe_location(certificate.location))
             line = f" ({place['line']})" if place.get("line") else ""
             return f"{certificate.reason}{line}", ""
-        if self._ported.error and not self._ported.is_cut:
+        # a program that ends with an error of its own does so as a port, too
+        is_own = bool(self._plains[0].error) and self._ported.num_steps >= self._num_steps
+        if self._ported.error and not self._ported.is_cut and not is_own:
             return f"the port ended after {say_number(self._ported.num_steps, 'step')}: {self._ported.error}", ""
         if self._ported.num_steps < self._num_steps and not self._ported.is_cut:
             return f"the port makes {self._ported.num_steps} of {self._num_steps} steps", ""
@@ -387,12 +302,3 @@ def _list_first(measured: Sequence[Measured]) -> List[Measured]:
 
 def _count_measured(measured: Sequence[Measured]) -> Dict[str, Any]:
     return {"compared": len(measured), "of band": max(one.factor for one in measured), "in step": measured[0].step}
-
-
-def _make_column(
-    name: str, faults: Sequence[str], lack: str, passed: str, numbers: Mapping[str, Any], command: str
-) -> Column:
-    """Make a column: any fault fails it, and what lacks keeps it from passing."""
-    fault = next(filter(None, faults), "")
-    outcome = Outcome.FAILED if fault else Outcome.NOT_RUN if lack else Outcome.PASSED
-    return Column(name, outcome, fault or lack or passed, numbers, command)

@@ -12,8 +12,8 @@ from collections import Counter
 from typing import Any, Dict, Iterator, List, Optional, Sequence, TextIO, Tuple
 
 from porting.convert.bindings import Undecided
+from porting.convert.columns import Outcome, Proof
 from porting.convert.conversion import PLAIN, Conversion
-from porting.convert.proof import Outcome, Proof
 from porting.diagnostics import align_columns, find_width, has_colours, join_names, paint, say_number
 
 __all__ = ["describe_conversion", "write_report"]

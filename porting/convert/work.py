@@ -17,14 +17,15 @@ from pathlib import Path
 from typing import Callable, List, Optional, Tuple
 
 from porting.cli import EXIT_DONE, EXIT_FAILED
+from porting.convert.columns import ConvertedProgram, Proof
+from porting.convert.columns import Outcome as Passed
 from porting.convert.commands import DEFAULT_PORT_ARGUMENTS
 from porting.convert.conversion import PLAIN, POPTORCH, STYLES, Conversion, plan_conversion
 from porting.convert.dry_run import DryRun, run_program
 from porting.convert.ejection import plan_ejection
 from porting.convert.port_proof import prove_ports
 from porting.convert.program import read_program
-from porting.convert.proof import ConvertedProgram, Proof, prove_conversion
-from porting.convert.proof import Outcome as Passed
+from porting.convert.proof import prove_conversion
 from porting.convert.report import describe_conversion, write_report
 from porting.convert.sources.poptorch import is_of_poptorch
 from porting.convert.targets import Target, as_only_process, find_target
@@ -172,14 +173,14 @@ def _prove(target: Target, made: Conversion, arguments: argparse.Namespace, tell
             has_host_path=bool(made.option.make_arguments("sim")),
             working=Path(inside),
         )
-        steps, seed = arguments.steps, arguments.seed
+        below = "" if inside == os.curdir else f"(/{re.escape(inside)})?"
+        temporary = re.compile(rf"[^\s'`]*{re.escape(os.path.basename(folder))}/converted{below}")
+        place = "CONVERTED" if arguments.out is None else os.path.abspath(arguments.out)
+        steps, seed, tell_name = arguments.steps, arguments.seed, lambda text: tell(temporary.sub(place, text))
         if made.style == POPTORCH:
-            proof = prove_ports(program, num_steps=steps, seed=seed, tell=tell)
+            proof = prove_ports(program, num_steps=steps, seed=seed, tell=tell_name)
         else:
-            proof = prove_conversion([program], num_steps=steps, seed=seed, tell=tell)
-    below = "" if inside == os.curdir else f"(/{re.escape(inside)})?"
-    temporary = re.compile(rf"[^\s'`]*{re.escape(os.path.basename(folder))}/converted{below}")
-    place = "CONVERTED" if arguments.out is None else os.path.abspath(arguments.out)
+            proof = prove_conversion(program, num_steps=steps, seed=seed, tell=tell_name)
     return Proof(
         tuple(
             replace(one, reason=temporary.sub(place, one.reason), command=temporary.sub(place, one.command))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 import runpy
 import signal
 import sys
@@ -28,7 +29,7 @@ from porting.verify.observation import OUT_OF_TIME, Observation, ProjectRun, Tas
 from porting.verify.observed_program import EnoughStepsError, ProgramObserver
 from porting.verify.working_folder import enter_folder
 
-__all__ = ["enter_copy", "main", "name_original", "run_script"]
+__all__ = ["add_last_words", "enter_copy", "main", "name_original", "run_script"]
 
 # smaller files are copied: a program writes some of them
 _MOST_BYTES = 1 << 20
@@ -71,11 +72,12 @@ def _run_task(task: Task, folder: Path) -> None:
         own = replace(task, script=enter_copy(task.script, project, folder))
         observed = _run_script(own, limit_seconds=project.limit_seconds)
         _name_originals(observed, folder, project.roots[0])
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    observed.error = add_last_words(observed.error, folder.with_suffix(".log"))
     folder.with_suffix(".found").write_bytes(pickle.dumps(observed))
     if project is not None:
         # threads that the script has left behind would keep the process alive
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
         os._exit(0)
 
 
@@ -116,6 +118,14 @@ def run_script(script: str, arguments: Sequence[str], *, seed: int) -> Tuple[str
             raised = find_raising_frame(error)
             return f"{type(error).__name__}: {take_first_line(error)}", None if raised is None else raised[1]
     return "", None
+
+
+def add_last_words(error: str, log: Path) -> str:
+    """Add what a program printed last to an exit that has a number alone, as one for wrong words in a command line."""
+    if not re.fullmatch(r"SystemExit: \d+", error):
+        return error
+    lines = [line.strip() for line in log.read_text("utf-8", "replace").splitlines() if line.strip()]
+    return f"{error}: {lines[-1]}" if lines else error
 
 
 def _end_script(observer: ProgramObserver, _number: int, _frame: object) -> None:

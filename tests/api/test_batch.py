@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import warnings
 
 import numpy
@@ -12,6 +13,7 @@ from torch import nn
 from porting import PortOptions, to_ipu
 from porting.api.batch import BatchSignature, refuse_lost_values
 from porting.diagnostics import BatchError, PortingError
+from porting.support.host_state import seed_streams
 
 
 class Graph(nn.Module):
@@ -273,3 +275,48 @@ def test_another_shape_is_told_of_several_executables_which_helps(loop):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the note that there is a second executable
         call(3, max_executables=2)
+
+
+# -- the first batch of a loader ---------------------------------------------------------------------------------------
+
+
+class Noisy(torch.utils.data.Dataset):
+    """Draws from all of the host's random streams while a sample is read."""
+
+    def __len__(self):
+        return 12
+
+    def __getitem__(self, index):
+        noise = torch.rand(4) + random.random() + float(numpy.random.rand())
+        return noise.float() + index, index % 3
+
+
+@pytest.mark.parametrize("kind", ["of torch", "with a generator", "of the device"])
+def test_a_port_that_is_warmed_up_trains_as_one_that_is_not(make_model, kind):
+    trained = []
+    for warms_up in (False, True):
+        seed_streams(0)
+        model = make_model()
+        optimizer = torch.optim.Adam(model.parameters())
+        ported = to_ipu(model, nn.CrossEntropyLoss(), optimizer=optimizer)
+        generator = torch.Generator().manual_seed(3) if kind == "with a generator" else None
+        loader = torch.utils.data.DataLoader(Noisy(), batch_size=4, shuffle=True, generator=generator)
+        loader = ported.dataloader(loader) if kind == "of the device" else loader
+        if warms_up:
+            assert ported.warm_up(loader) > 0
+            assert ported.warm_up(loader) == 0.0
+        losses = [ported(x, y)[1].item() for _epoch in range(2) for x, y in loader]
+        trained.append((losses, [one.tolist() for one in model.parameters()]))
+
+    assert trained[0] == trained[1]
+
+
+def test_an_iterator_and_an_empty_loader_are_no_loaders_to_warm_up_with(make_model):
+    ported = to_ipu(make_model(), nn.CrossEntropyLoss())
+    batch = torch.randn(6, 4), torch.zeros(6, dtype=torch.int64)
+
+    with pytest.raises(PortingError, match="yields each batch once"):
+        ported.warm_up(iter([batch]))
+    with pytest.raises(BatchError, match="the loader has no batch"):
+        ported.warm_up([])
+    assert ported.warm_up([batch]) > 0

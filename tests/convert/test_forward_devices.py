@@ -51,6 +51,9 @@ def convert_line(tmp_path, line, program=PROGRAM, style="minimal"):
         ("x = x.cuda()", f"x = x.to({OF_MODEL})"),
         ("kind = torch.device('cuda' if x.is_cuda else 'cpu')", f"kind = {OF_MODEL}"),
         ("where = 'cuda' if x.is_cuda else 'cpu'", f"where = {OF_MODEL}"),
+        ("x = x + torch.ones(8, 4)", "torch.ones(8, 4, device=x.device)"),
+        ("self.state = torch.zeros(1, len(x), 2)", f"torch.zeros(1, len(x), 2, device={OF_MODEL})"),
+        ("self.noise = torch.randn(8, 4)", f"torch.randn(8, 4, device={OF_MODEL})"),
     ],
 )
 def test_a_device_that_is_named_becomes_that_of_a_tensor(tmp_path, line, becomes, style):
@@ -70,6 +73,7 @@ def test_a_device_that_is_named_becomes_that_of_a_tensor(tmp_path, line, becomes
         "x = x + torch.ones(8, 4).to(self.layer.weight.device)",
         "where = x.device; x = x.to(where)",
         "is_gpu = self.device == 'cuda' or device.type == 'cuda'",
+        "noise = torch.randn(8, 4); x = x + noise.type_as(x)",
     ],
 )
 def test_what_asks_a_tensor_or_is_only_compared_stays(tmp_path, line):

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from porting.check.preflight import assemble_report, look_at_sources
 from porting.convert.conversion import plan_conversion
 from tests.convert.training_programs import HEAD, convert_idiomatic, train_all_ways, write_loop
 
@@ -157,13 +158,17 @@ def test_a_second_conversion_finds_nothing_to_do(tmp_path):
     assert not again.changed
 
 
-def test_a_loader_that_may_yield_a_smaller_batch_gets_executables_for_it(tmp_path):
+@pytest.mark.parametrize("last", ["", ", drop_last=True"])
+def test_a_port_that_torchs_loader_feeds_gets_executables_for_smaller_batches_and_check_finds_nothing(tmp_path, last):
     head = HEAD + "data = torch.utils.data.TensorDataset(torch.randn(9, 4), torch.zeros(9).long())\n"
     loop = "for x, y in torch.utils.data.DataLoader(data, 4{0}):\n" + "".join(
         f"    {line}\n" for line in ("loss = criterion(model(x), y)", *STEP)
     )
-    assert "PortOptions(max_executables=8)" in convert_idiomatic(tmp_path, head + loop.format(""))
-    assert "PortOptions" not in convert_idiomatic(tmp_path, head + loop.format(", drop_last=True"))
+    text = convert_idiomatic(tmp_path, head + loop.format(last))
+    assert "PortOptions(max_executables=8)" in text
+    (tmp_path / "train.py").write_text(text)
+    report = assemble_report("train.py", look_at_sources([str(tmp_path / "train.py")]))
+    assert report.is_clean, report.codes
 
 
 # -- a project with the anatomy of a large one ------------------------------------------------------------------------

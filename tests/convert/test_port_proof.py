@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from porting.convert.columns import ConvertedProgram, Outcome
 from porting.convert.conversion import plan_conversion
 from porting.convert.port_proof import prove_ports
-from porting.convert.proof import ConvertedProgram, Outcome
 from tests.convert.sources.test_poptorch import PROGRAM
 
 _PROGRAM = PROGRAM.replace("Training.gradientAccumulation(4)", "randomSeed(3)")

@@ -8,10 +8,10 @@ import re
 import pytest
 
 from porting.convert.bindings import Undecided
+from porting.convert.columns import Column, Outcome, Proof
 from porting.convert.conversion import PLAIN, Conversion
 from porting.convert.device_option import DeviceOption
 from porting.convert.editing import Edit
-from porting.convert.proof import Column, Outcome, Proof
 from porting.convert.report import describe_conversion, write_report
 
 REASON = "the port trains as the original, and without a device every bit is the same, of losses and of weights"

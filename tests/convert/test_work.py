@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from porting.convert import work
+from porting.convert.columns import Column, Outcome, Proof
 from porting.convert.dry_run import DryRun
-from porting.convert.proof import Column, Outcome, Proof
 from tests.convert.conversions import LOOP
 
 
@@ -24,9 +24,9 @@ def convert(tmp_path, monkeypatch):
     (folder / "train.py").write_text('import sys\nsys.path.append("../../")\nfrom lib.shapes import SIZE\n' + LOOP)
 
     def convert(look, *, num_backward=1):
-        def prove(programs, **_settings):
-            look(*programs)
-            reason = f"it failed in {programs[0].converted}/programs/first/train.py"
+        def prove(program, **_settings):
+            look(program)
+            reason = f"it failed in {program.converted}/programs/first/train.py"
             return Proof((Column("numeric", Outcome.FAILED, reason),))
 
         monkeypatch.setattr(work, "prove_conversion", prove)

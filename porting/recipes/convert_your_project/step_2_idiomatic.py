@@ -48,6 +48,7 @@ def main() -> Losses:
             options=PortOptions(max_executables=8),
             device=os.environ["PORT_DEVICE"],
         )
+        model.warm_up(train_loader)
     for _epoch in range(args.epochs):
         model.train()
         for images, labels in train_loader:

@@ -162,7 +162,7 @@ def _comes_behind(reading: Reading, call: Call) -> bool:
 _TIMERS = re.compile(
     r"time\.(time|perf_counter|monotonic|process_time)(_ns)?|timeit\.default_timer|datetime\.(\w+\.)*now"
 )
-_COMPILES = ("compile", "compileAndExport", "loadExecutable", "prepare", "load_executable")
+_COMPILES = ("compile", "warm_up", "compileAndExport", "loadExecutable", "prepare", "load_executable")
 
 
 @rule(Programs.PORTED, in_host_loops=False)

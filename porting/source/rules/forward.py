@@ -11,8 +11,9 @@ from typing import Iterator, List, Set
 
 from porting.diagnostics import Finding, Place
 from porting.source.facts import Call, Kind, ProgramObject, ProgramObjects, Statement
-from porting.source.files import list_nodes, list_statements
+from porting.source.files import list_statements
 from porting.source.library import NAMES, TENSOR_KINDS
+from porting.source.rules.factories import list_homeless_calls
 from porting.source.rules.names import is_in_place, name_last, write_dotted
 from porting.source.rules.program_objects import go_through_parts
 from porting.source.rules.reading import Reading
@@ -94,19 +95,8 @@ def iter_moves_to_host(reading: Reading) -> Iterator[Finding]:
 @rule(with_poptorch=False)
 def iter_homeless_tensors(reading: Reading) -> Iterator[Finding]:
     """C011: `forward` makes a tensor without naming its device."""
-    calls = _list_calls(reading)
-    moved = {
-        part
-        for call in calls
-        if isinstance(call.node.func, ast.Attribute) and call.is_method("to", "cuda", "type_as")
-        for part in list_nodes(call.node.func.value)
-    }
-    for call in calls:
-        module, _, last = call.name.rpartition(".")
-        named = {word.arg for word in call.node.keywords}
-        if module == "torch" and last in NAMES["factories"] and "device" not in named and None not in named:
-            if call.node not in moved and not call.where.function.endswith(".__init__"):
-                yield reading.report("C011", call.place)
+    for call in list_homeless_calls(reading.facts):
+        yield reading.report("C011", call.place)
 
 
 # -------------------------------------------------------------------------------- other

@@ -58,6 +58,9 @@ def _decides_last_batch(call: Call) -> bool:
 @rule(Programs.PORTED, in_host_loops=False)
 def iter_fed_ports(reading: Reading) -> Iterator[Finding]:
     """B014: a port's loop goes through torch's loader, or fetches its batches itself."""
+    if _takes_several_shapes(reading) and not _joins_batches(reading):
+        # the device's loader would leave out the short batches that such a port is made for
+        return
     seen: Set[Place] = set()
     for call in _list_port_calls(reading):
         loop = reading.find_batch_loop(call.where)
@@ -179,6 +182,14 @@ def _takes_several_shapes(reading: Reading) -> bool:
     calls = reading.facts.calls
     takes = reading.is_ported and any("max_executables" in call.keywords for call in calls)
     return takes or any(call.name == "porting.integrations.DeviceCalls" for call in calls)
+
+
+_JOINING = {"replicas", "accumulation", "device_iterations"}
+
+
+def _joins_batches(reading: Reading) -> bool:
+    """Tell whether a call of a port may take several batches."""
+    return any(call.name.startswith("porting.") and _JOINING & set(call.keywords) for call in reading.facts.calls)
 
 
 def iter_ragged_batches(reading: Reading) -> Iterator[Finding]:

@@ -178,6 +178,21 @@ def test_a_port_with_executables_for_several_shapes_takes_a_short_slice(find, po
 
 
 @pytest.mark.parametrize(
+    ("options", "codes"),
+    [("max_executables=2", []), ("max_executables=2, accumulation=4", ["B014:8"]), ("micro_batch=32", ["B014:8"])],
+)
+def test_a_port_for_several_shapes_takes_the_batches_of_torchs_loader(find, options, codes):
+    found = find(
+        f"{LOOP}from porting import PortOptions, to_ipu\n"
+        "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        f"port = to_ipu(model, torch.nn.MSELoss(), optimizer=optimizer, options=PortOptions({options}))\n"
+        "for x, y in torch.utils.data.DataLoader(data, batch_size=32, drop_last=True):\n    port(x, y)\n"
+    )
+
+    assert [one for one in found if one.startswith("B014")] == codes
+
+
+@pytest.mark.parametrize(
     ("collate", "given"),
     [
         ("def pad(b):\n    n = max(len(s) for s in b)\n    return n", "pad"),
