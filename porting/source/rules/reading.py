@@ -57,6 +57,11 @@ class Reading:
         return bool(self.host_ports)
 
     @cached_property
+    def has_device_calls(self) -> bool:
+        """Whether calls of a plain module go to a device, which leave it the object that it is."""
+        return any(call.name == "porting.integrations.DeviceCalls" for call in self.facts.calls)
+
+    @cached_property
     def host_ports(self) -> List[ProgramObject]:
         """The ports whose loss and optimizer are on the host."""
         return [port for port in self.ports if _is_host_loop(port)]
@@ -134,7 +139,7 @@ class Reading:
     @cached_property
     def loss_parts(self) -> Set[ProgramObject]:
         """The tensors that losses are computed of, beginning with a model's outputs; none where the host does that."""
-        is_on_host = self.host_ports or any(call.name.endswith(".DeviceCalls") for call in self.facts.calls)
+        is_on_host = self.host_ports or self.has_device_calls
         return set() if is_on_host else collect_loss_parts(self.facts.list_program_objects(Kind.LOSS))
 
     # ---------------------------------------------------------------- where
