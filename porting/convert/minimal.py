@@ -139,7 +139,18 @@ def _bind_making(file: ProgramFile, call: ast.Call) -> Optional[Binding]:
     parts = getattr(getattr(statement, "value", None), "elts", [])
     if len(targets) == len(parts) > 1:
         targets = [name for name, part in zip(targets, parts) if part is call]
-    return Binding(file, targets[0], after=statement) if len(targets) == 1 else None
+    return Binding(file, targets[0], after=_find_choice(file, statement, targets[0])) if len(targets) == 1 else None
+
+
+def _find_choice(file: ProgramFile, statement: ast.stmt, name: str) -> ast.stmt:
+    """Find the outermost `if` around what makes a model whose other branches make one of the same name."""
+    chosen, makings = statement, [*file.iter_assignments(name, file.find_scope(statement))]
+    for above in file.iter_above(statement) if isinstance(getattr(statement, "value", None), ast.Call) else ():
+        if not isinstance(above, ast.If):
+            break
+        inside = {*ast.walk(above)} - {*ast.walk(chosen)}
+        chosen = above if any(one in inside for one in makings) else chosen
+    return chosen
 
 
 def _choose_bindings(program: Program) -> Tuple[List[Binding], List[Tuple[Found, Undecided]]]:

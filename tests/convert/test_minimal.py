@@ -322,3 +322,36 @@ def test_a_gradient_of_a_gradient_in_a_function_that_nothing_calls_is_none(tmp_p
     _text, made = convert_text(tmp_path, f"{unused}\n\n{LOOP}", style="minimal")
 
     assert not made.left
+
+
+CHOSEN = """\
+import sys
+import torch
+from torch import nn
+
+class Net(nn.Linear):
+    def compute(self, x):
+        return self(x).square().mean()
+
+class Other(Net):
+    pass
+
+if len(sys.argv) > 5:
+    net = Other(4, 2)
+else:
+    net = Net(4, 2)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for step in range(3):
+    loss = net.compute(torch.randn(8, 4))
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def test_each_of_several_models_that_a_program_chooses_from_runs_on_the_device(tmp_path):
+    text, made = convert_text(tmp_path, CHOSEN)
+
+    assert not made.left
+    behind = text.partition("    net = Net(4, 2)\n")[2]
+    assert behind.startswith('if "PORT_DEVICE" in os.environ:\n    ' + CALLS.format("net"))
+    assert text.count("DeviceCalls(") == 1
