@@ -169,6 +169,22 @@ def test_gradients_of_a_project_are_kept_also_where_one_part_has_all_weights(obs
     assert set(training.record.sketches["gradient", 1]) == {"0.weight", "0.bias"}
 
 
+def test_gradients_of_a_project_are_kept_also_where_a_part_has_the_names_of_the_whole(observe, tmp_path):
+    model = "class Net(nn.Linear):\n    def forward(self, x):\n        return self.part(super().forward(x))\n"
+    model += "model = Net(3, 2)\nmodel.part = nn.Linear(2, 2)"
+    port = "from porting import to_ipu\nported = to_ipu(model, nn.MSELoss(), optimizer=optimizer)\n"
+
+    source = f"{BEGIN.replace('model = nn.Linear(3, 2)', model)}{port}ported(x, torch.zeros(4, 2))"
+    (training,) = observe(source, is_port=True, project=ProjectRun((str(tmp_path),))).trainings
+
+    assert {name: sketch.shape for name, sketch in training.record.sketches["gradient", 1].items()} == {
+        "weight": (2, 3),
+        "bias": (2,),
+        "part.weight": (2, 2),
+        "part.bias": (2,),
+    }
+
+
 def test_a_step_on_the_host_of_what_a_device_trains_is_none(observe):
     ported = f"{BEGIN}from porting import to_ipu\nported = to_ipu(model, nn.MSELoss(), optimizer=optimizer)\n"
 
