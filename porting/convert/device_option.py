@@ -65,7 +65,8 @@ def add_device_option(program: Program, edits: Dict[str, FileEdits]) -> DeviceOp
     if parsed is None:
         return _add_parser(program, edits[program.main.path])
     file, call, statement = parsed
-    name = write_node(statement.targets[0]) if isinstance(statement, ast.Assign) else "args"
+    is_kept = isinstance(statement, ast.Assign) and statement.value is call
+    name = write_node(statement.targets[0]) if isinstance(statement, ast.Assign) and is_kept else "args"
     options = [one for one in program.facts.calls if one.is_method("add_argument")]
     own = next((one for one in options if "--device" in [getattr(word, "value", "") for word in one.node.args]), None)
     flag, why, value = "--device", "the command line chooses the device", f"{name}.device"
@@ -83,7 +84,7 @@ def add_device_option(program: Program, edits: Dict[str, FileEdits]) -> DeviceOp
         edits[file.path].insert_before(statement, code, "option", why)
     needs_process = _needs_process(program)
     choice = _make_choice(value, sets_host=is_own, sets_process=needs_process)
-    if isinstance(statement, ast.Return):
+    if not is_kept:
         edits[file.path].insert_before(statement, f"{name} = {file.text_of(call)}\n{choice}", "option", _KEPT)
         edits[file.path].replace(call, name, "option", _KEPT)
     else:
@@ -169,11 +170,17 @@ def _find_parsing(program: Program) -> Optional[Tuple[ProgramFile, ast.Call, ast
             continue
         if any(one.name == "argparse.ArgumentParser" for one in call.receiver):
             statement = file.get_statement(call.node)
-            targets = statement.targets if isinstance(statement, ast.Assign) else []
-            is_kept = len(targets) == 1 and isinstance(targets[0], (ast.Name, ast.Attribute))
-            if (is_kept or isinstance(statement, ast.Return)) and getattr(statement, "value", None) is call.node:
+            if _keeps_options(file, call.node, statement):
                 return file, call.node, statement
     return None
+
+
+def _keeps_options(file: ProgramFile, call: ast.Call, statement: ast.stmt) -> bool:
+    """Tell whether a statement gives what is read one name, returns it, or hands it on: `main(parser.parse_args())`."""
+    if isinstance(statement, ast.Assign) and statement.value is call:
+        return len(statement.targets) == 1 and isinstance(statement.targets[0], (ast.Name, ast.Attribute))
+    inner = next(one for one in file.iter_above(call) if not isinstance(one, ast.Call))
+    return inner is statement and isinstance(statement, (ast.Assign, ast.Expr, ast.Return))
 
 
 def _quote(words: Sequence[str]) -> str:

@@ -36,6 +36,8 @@ def choose(monkeypatch):
         _PARSED + "args = parser.parse_args()\n",
         _PARSED + "def read():\n    return parser.parse_args()\nargs = read()\n",
         _PARSED + "import sys\nargs = parser.parse_args(sys.argv[1:])\n",
+        _PARSED + "def check(args):\n    assert args.lr != 7\n    return args\nargs = check(parser.parse_args())\n",
+        _PARSED + "def check(args):\n    assert args.lr != 7\ncheck(parser.parse_args())\n",
         _PARSED
         + "parser.add_argument('--device', default='cpu', choices=['cpu', 'cuda'])\nargs = parser.parse_args()\n"
         + "assert args.device == 'cpu'\n",
