@@ -35,11 +35,27 @@ _ASKS_LAUNCHER = re.compile(
     r"""(environ\.get|getenv)\(\s*["'](RANK|WORLD_SIZE)["']|["'](RANK|WORLD_SIZE)["']\s+in\s+os\.environ"""
 )
 _OWN_PARSER = """
-# `--device` is taken out of the command line before the program reads the rest of it
+# `{flag}` is taken out of the command line before the program reads the rest of it
 _device_parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-_device_parser.add_argument("--device", choices=({choices}))
+_device_parser.add_argument("{flag}", dest="device", choices=({choices}), help="{help}")
 _device, sys.argv[1:] = _device_parser.parse_known_args()
 """
+_OWN_HELP = """
+if {"-h", "--help"} & {*sys.argv}:  # beside what the program says itself
+    _device_parser.print_help()
+"""
+_COMMAND_LINES = {
+    "absl",
+    "argparse",
+    "click",
+    "docopt",
+    "fire",
+    "hydra",
+    "simple_parsing",
+    "transformers",
+    "tyro",
+    "typer",
+}
 
 
 @dataclass(frozen=True)
@@ -135,12 +151,16 @@ def _add_parser(program: Program, edits: FileEdits) -> DeviceOption:
     """Give a program without options the one for the device, by a parser of its own."""
     needs_process = _needs_process(program)
     choice = _make_choice("_device.device", sets_host=False, sets_process=needs_process)
-    code = _OWN_PARSER.format(choices=_quote(CHOICES)) + choice
+    is_taken = any(re.search(r"""["']--device["']""", file.unit.text) for file in program.files.values())
+    flag = "--accelerator" if is_taken else "--device"
+    answers = not _COMMAND_LINES.isdisjoint(one.name.partition(".")[0] for one in program.facts.imports)
+    parser = _OWN_PARSER.format(flag=flag, choices=_quote(CHOICES), help=_HELP)
+    code = parser + (_OWN_HELP.lstrip() if answers else "") + choice
     anchor = _find_beginning(edits.file)
     edits.insert_before(anchor, code, "option", "the command line chooses the device")
     for name in ("argparse", "os", "sys"):
         edits.add_import(f"import {name}", why="the option for the device needs it")
-    return DeviceOption(sets_process=needs_process)
+    return DeviceOption(flag, sets_process=needs_process)
 
 
 def _find_beginning(file: ProgramFile) -> ast.stmt:

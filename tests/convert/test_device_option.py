@@ -76,3 +76,27 @@ def test_a_program_that_asks_whether_it_was_launched_is_told_nothing(tmp_path, t
 def test_a_program_that_is_one_of_several_in_any_case_is_told_so(tmp_path):
     text, _made = convert_text(tmp_path, _OF_LAUNCHER.format(test="os.environ['RANK']") + LOOP)
     assert "RANK" in text.partition("is_one_of_several")[0]
+
+
+_CLICK = """\
+import click
+@click.command()
+@click.option("--device", default="cuda")
+def train(device):
+    pass
+"""
+
+
+def test_a_device_of_another_librarys_command_line_stays_the_programs_own(tmp_path):
+    text, made = convert_text(tmp_path, _CLICK + LOOP)
+
+    assert '_device_parser.add_argument("--accelerator", dest="device", choices=' in text
+    assert made.option.make_arguments("sim") == ("--accelerator", "sim")
+
+
+def test_the_option_is_in_the_help_of_a_program_that_another_library_answers_for(tmp_path, choose, capsys):
+    text, _made = convert_text(tmp_path, "import click\n" + LOOP)
+
+    choose(text.replace("import click\n", ""), "--help")
+
+    assert "--device {ipu,sim,cpu,cuda}" in capsys.readouterr().out
