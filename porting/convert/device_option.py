@@ -16,7 +16,7 @@ from porting.convert.program import Program
 from porting.convert.trees import ProgramFile, find_keyword, write_node
 from porting.source.facts import Call
 
-__all__ = ["WHY_ENVIRONMENT", "DeviceOption", "add_device_option"]
+__all__ = ["PROCESS_LINES", "WHY_ENVIRONMENT", "DeviceOption", "add_device_option"]
 
 WHY_ENVIRONMENT = "the choice of the device is kept in the environment"
 
@@ -24,13 +24,9 @@ CHOICES = ("ipu", "sim", "cpu", "cuda")
 _VARIABLE = "PORT_DEVICE"
 _HELP = "ipu, or sim, the simulator of an IPU: train a port"
 _KEPT = "the choice of the device is kept where all files find it"
-_PROCESS = (
-    ("RANK", "0"),
-    ("LOCAL_RANK", "0"),
-    ("WORLD_SIZE", "1"),
-    ("MASTER_ADDR", "127.0.0.1"),
-    ("MASTER_PORT", "29500"),
-)
+_PROCESS = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+PROCESS_LINES = "\n".join(f'    os.environ.setdefault("{name}", "{given}")' for name, given in _PROCESS.items())
+"""What tells a program that it is one process, behind an `if`."""
 _ASKS_LAUNCHER = re.compile(
     r"""(environ\.get|getenv)\(\s*["'](RANK|WORLD_SIZE)["']|["'](RANK|WORLD_SIZE)["']\s+in\s+os\.environ"""
 )
@@ -139,7 +135,7 @@ def _make_choice(value: str, *, sets_host: bool, sets_process: bool) -> str:
     lines = [
         f'if {value} in ("ipu", "sim"):',
         f'    os.environ["{_VARIABLE}"] = {value}',
-        *(f'    os.environ.setdefault("{name}", "{given}")' for name, given in (_PROCESS if sets_process else ())),
+        *([PROCESS_LINES] if sets_process else []),
         *([f'    {value} = "cpu"  # where the tensors are that a port takes'] if sets_host else []),
         f'if {value} == "cpu" or "{_VARIABLE}" in os.environ:',
         '    os.environ["CUDA_VISIBLE_DEVICES"] = ""',
