@@ -17,6 +17,7 @@ from porting.convert.trees import (
     ProgramFile,
     find_argument,
     find_default,
+    is_main_guard,
     list_bases,
     list_parameters,
     list_targets,
@@ -213,7 +214,10 @@ def _bind_in_scope(file: ProgramFile, name: str, assigned: Sequence[ast.stmt], u
     depth = max((file.measure_shared(statement, one) for one in early), default=0)
     if not depth:
         return _leave(file, use, f"`{name}` is assigned behind the place where it is called")
-    block, number = file.list_blocks(statement)[depth - 1]
+    blocks = file.list_blocks(statement)
+    if depth < len(blocks) and is_main_guard(blocks[depth - 1][0][blocks[depth - 1][1]]):
+        depth += 1  # where the command line is read
+    block, number = blocks[depth - 1]
     return Binding(file, name, before=block[number])
 
 

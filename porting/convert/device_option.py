@@ -13,7 +13,7 @@ from typing import Dict, Mapping, Optional, Sequence, Tuple
 
 from porting.convert.editing import FileEdits
 from porting.convert.program import Program
-from porting.convert.trees import ProgramFile, find_keyword, write_node
+from porting.convert.trees import ProgramFile, find_keyword, is_main_guard, write_node
 from porting.source.facts import Call
 
 __all__ = ["PROCESS_LINES", "WHY_ENVIRONMENT", "DeviceOption", "add_device_option"]
@@ -162,7 +162,7 @@ def _add_parser(program: Program, edits: FileEdits) -> DeviceOption:
 def _find_beginning(file: ProgramFile) -> ast.stmt:
     """Find the first statement that does something when the script is started: of its main guard, if it has one."""
     for statement in file.tree.body:
-        if isinstance(statement, ast.If) and "__name__" in write_node(statement.test):
+        if isinstance(statement, ast.If) and is_main_guard(statement):
             return statement.body[0]
     for number, statement in enumerate(file.tree.body):
         is_text = number == 0 and isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)

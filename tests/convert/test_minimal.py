@@ -355,3 +355,14 @@ def test_each_of_several_models_that_a_program_chooses_from_runs_on_the_device(t
     behind = text.partition("    net = Net(4, 2)\n")[2]
     assert behind.startswith('if "PORT_DEVICE" in os.environ:\n    ' + CALLS.format("net"))
     assert text.count("DeviceCalls(") == 1
+
+
+@pytest.mark.parametrize("style", ["idiomatic", "minimal"])
+def test_a_global_that_the_main_guard_trains_becomes_a_port_behind_the_command_line(tmp_path, style):
+    head, _, loop = LOOP.partition("for step")
+    body = "".join(f"    {line}\n" for line in f"for step{loop}".splitlines())
+    text, made = convert_text(tmp_path, f"{head}def train():\n{body}\nif __name__ == '__main__':\n    train()\n")
+
+    assert not made.left
+    guard = text.partition("if __name__ == '__main__':")[2]
+    assert guard.index("parse_known_args") < guard.index("model = to_ipu(")
