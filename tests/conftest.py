@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import json
+import os
 import sys
 from contextlib import closing
 from pathlib import Path
@@ -67,6 +68,22 @@ def _operators_end_with_the_test_that_registers_them() -> Iterator[None]:
     yield
     operator_table._registered.clear()
     operator_table._registered.update(before)
+
+
+_CHOICES = ("PORT_DEVICE", "RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+_CHOSEN = {name: os.environ.get(name) for name in _CHOICES}
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown() -> Any:
+    """Fail a test that leaves an environment in which later programs would choose another device or place."""
+    result = yield
+    left = [name for name, value in _CHOSEN.items() if os.environ.get(name) != value]
+    for name in left:
+        os.environ.pop(name)
+    os.environ.update({name: value for name, value in _CHOSEN.items() if value is not None})
+    assert not left, f"left in the environment: {left}"
+    return result
 
 
 class InterpretedEngine:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # `as` makes a name public
     from porting.adapters.fixed_batch import masked_accuracy as masked_accuracy
     from porting.adapters.fixed_batch import masked_mean as masked_mean
     from porting.adapters.instances import Share as Share
+    from porting.adapters.instances import average_over_instances as average_over_instances
     from porting.adapters.instances import partition as partition
     from porting.adapters.instances import sum_over_instances as sum_over_instances
     from porting.adapters.loader_position import read_streams as read_streams

@@ -29,6 +29,7 @@ from ..diagnostics import CaptureError, Finding, OptionError, Severity, caller_p
 from ..host_tensors import host_tensors
 from ..options import PortOptions
 from ..structure import flatten_tensors, rebuild
+from ..support.process import this_instance
 from ..support.uncompiled_code import keep_class_uncompiled, keep_uncompiled
 from ..torch_insides.modules import DROPOUTS, NORMS_WITH_STATE
 from .backward_pass import BackwardPass, HostCall, MakeParts, name_pass
@@ -76,6 +77,7 @@ class HostLoopModel(FixedModule):
         self._pairs: Dict[Any, CompiledShapes[_Pair]] = {}
         self._tensors: List[torch.Tensor] = []
         self.training = port.model.training
+        _say_what_instances_train(findings)
         weakref.finalize(self, destroy_unseen, _destroy_all, self._pairs).atexit = False
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -156,6 +158,18 @@ def _destroy_all(pairs: Dict[Any, CompiledShapes[_Pair]]) -> None:
 
 def _list_all(pairs: Dict[Any, CompiledShapes[_Pair]]) -> List[_Pair]:
     return [pair for shapes in pairs.values() for pair in shapes]
+
+
+def _say_what_instances_train(findings: PortFindings) -> None:
+    """Warn (D017) that each of several instances has a loop, and an optimizer, of its own."""
+    instances = this_instance().size
+    if instances > 1:
+        message = f"each of the {instances} instances trains by itself: a loop on the host joins no gradients"
+        ways = [
+            "let a call make the step, which joins them: `to_ipu(model, loss, optimizer=optimizer)`",
+            "or average `.grad` over the instances before `optimizer.step()`",
+        ]
+        findings.say(Finding("D017", message, caller_place(), help=ways, severity=Severity.WARNING))
 
 
 class _Pair:

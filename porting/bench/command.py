@@ -13,8 +13,6 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
 
-from tqdm import tqdm
-
 from porting.bench.benchmark_files import FileEntry
 from porting.bench.case_tables import (
     lay_out_machinery,
@@ -25,7 +23,6 @@ from porting.bench.case_tables import (
     read_counted_speed_up,
 )
 from porting.bench.choices import EAGER_WAYS, MATRIX_KEYS, NAMED_SETTINGS, PRECISIONS, BenchSettings
-from porting.bench.clusters import Cluster, parse_cluster, run_sweep
 from porting.bench.command_cases import (
     DEFAULT_TIMEOUT,
     choose_cases,
@@ -41,11 +38,12 @@ from porting.bench.curve import list_curves, make_curve_table
 from porting.bench.growth import list_growths, make_growth_table
 from porting.bench.pages import lay_out_result, list_failures
 from porting.bench.processes import Case, run_case
-from porting.bench.results import ResultFile, hold_results, read_results
+from porting.bench.results import ResultFile, read_results, run_elsewhere
 from porting.bench.tables import Table, lay_out_tables, name_case
 from porting.cli import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_NOT_RUN, count, positive
 from porting.cli.completion import offer
 from porting.cli.output_files import require_folders, write_output
+from porting.cli.sweeps import ON_HELP, Cluster, hold_results, parse_cluster, tell_sweep
 from porting.diagnostics import render_all, show
 from porting.engines import list_choices, require_engine
 
@@ -120,12 +118,7 @@ _OPTIONS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
         "resume": {"action": "store_true", "help": "go on with the file of --json: cases that are done stay"},
     },
     "where it runs": {
-        "on": {
-            "type": parse_cluster,
-            "default": Cluster(),
-            "metavar": "CLUSTER",
-            "help": "local:N for N cases at a time, ray://HOST:PORT, ray://auto or dask://HOST:PORT (default: local:1)",
-        },
+        "on": {"type": parse_cluster, "default": Cluster(), "metavar": "CLUSTER", "help": ON_HELP},
     },
     "what is varied": {
         "engine": {"metavar": "NAME", "help": "auto, replay, aot, ... (default: the target's, or auto)"},
@@ -206,7 +199,7 @@ def run(arguments: argparse.Namespace) -> int:
     cases = choose_cases(all_cases, arguments.part)
     for engine in dict.fromkeys(case.choices.engine for case, _timeout in cases):
         require_engine(engine or "auto")
-    with hold_results(arguments.json):
+    with hold_results(arguments.json, "bench"):
         results = ResultFile(
             [case for case, _timeout in cases],
             arguments.json,
@@ -261,35 +254,21 @@ def _check_usage(arguments: argparse.Namespace) -> None:
 
 
 def _measure_cases(cases: Sequence[Tuple[Case, float]], results: ResultFile, arguments: argparse.Namespace) -> bool:
-    """Run the cases; return whether an interrupt ended it. A terminal gets a progress bar, a log a line each."""
+    """Run the cases; return whether an interrupt ended it."""
     titles = [name_case(case.record("not_run")) for case, _timeout in cases]
     waiting = {index: case for index, case in enumerate(cases) if results.own_cases[index]["status"] != "done"}
 
-    def tell(index: int, outcome: str) -> None:
-        if bar.disable:
-            print(f"[{index + 1}/{len(cases)}] {titles[index]}: {outcome}", file=sys.stderr, flush=True)
-
-    def put(index: int, record: Dict[str, Any]) -> None:
+    def put(index: int, record: Dict[str, Any]) -> str:
         results.put(index, record)
         speed_up = None if record["result"] is None else read_counted_speed_up(record["result"])
         became = f"{record['status']} after" if speed_up is None else f"x{speed_up['wall']['median']:.2f} in"
-        tell(index, f"{became.replace('_', ' ')} {record['seconds']:.0f} s")
+        return f"{became.replace('_', ' ')} {record['seconds']:.0f} s"
 
-    def look(under_way: Mapping[int, str], still: float) -> None:
-        told = (f"{titles[index]}: {text}" for index, text in under_way.items())
-        bar.set_description_str("; ".join(told) or str(arguments.on), refresh=False)
-        bar.n = len(cases) - still
-        bar.refresh()
-
-    with tqdm(total=len(cases), disable=None, bar_format="{desc} |{bar:20}| {percentage:3.0f}% [{elapsed}]") as bar:
-        for index in sorted(set(range(len(cases))) - set(waiting)):
-            tell(index, "done already")
-        folder = None if arguments.cache_dir is None else str(arguments.cache_dir.absolute())
-        created = results.content["created"]
-        try:
-            run_sweep(arguments.on, waiting, run_case, cache_dir=folder, sweep=created, put=put, look=look)
-        except KeyboardInterrupt:
-            return True
+    told = {"cache_dir": None if arguments.cache_dir is None else str(arguments.cache_dir.absolute())}
+    run = run_case if arguments.on.kind == "local" else run_elsewhere
+    sweep = results.content["created"]
+    if tell_sweep(arguments.on, titles, waiting, run, told=told, sweep=sweep, put=put):
+        return True
     results.finish()
     return False
 

@@ -35,12 +35,12 @@ from porting.bench.limits import Limits, count_work, find_limits, measure_rates
 from porting.bench.machinery import Machinery, measure_machinery
 from porting.bench.parity import Parity, compare_losses, measure_weight_difference
 from porting.bench.ported import CompileCost, PortedSide, choose_losses
-from porting.bench.processes import Progress
 from porting.bench.report import BenchReport, Side, find_break_even_steps
 from porting.bench.turns import Turn, Turns, divide_times, time_calls, time_sides
 from porting.bench.workloads import Batch, Loss, MakeOptimizer, Source, Workload, pickle_workload
 from porting.comparison.tensors import change_weights
 from porting.options import PortOptions
+from porting.support.process_outcomes import Progress
 
 __all__ = ["bench", "measure"]
 

@@ -5,26 +5,17 @@ Each case is measured in one, so that a case that fails, hangs or dies stops no 
 
 from __future__ import annotations
 
-import contextlib
 import multiprocessing
 import os
-import re
 import time
 from dataclasses import asdict, dataclass, field
-from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional
+from typing import Any, Dict, Mapping, Optional
 
 from porting.bench.choices import BenchSettings, Choices
-from porting.support.bound_process import BoundProcess, describe_exit, make_environment
+from porting.support.bound_process import BoundProcess, make_environment
+from porting.support.process_outcomes import Outcome, Progress, describe_end, wait_for_outcome
 
-__all__ = ["Case", "Child", "ChildError", "Outcome", "Progress", "run_case"]
-
-_POLL_SECONDS = 0.1
-_GRACE_SECONDS = 10.0
-_MEMORY_WORDS = ("can't allocate memory", "out of memory", "not enough memory", "bad_alloc", "memoryerror")
-_TYPE_OF_FINDING = re.compile(r"^\w+: (?=error\[)")
-
-Progress = Callable[[str, float], None]
-"""Called with what is being done and which share of the whole is done."""
+__all__ = ["Case", "Child", "ChildError", "run_case"]
 
 
 @dataclass(frozen=True)
@@ -45,6 +36,11 @@ class Case:
     demanded: Optional[float] = None
     dataset_loader: Optional[str] = None
     dataset_arguments: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def num_threads(self) -> int:
+        """How many threads it computes in."""
+        return self.settings.threads or 1
 
     def record(
         self, status: str, *, result: Optional[Mapping[str, Any]] = None, reason: str = "", seconds: float = 0.0
@@ -92,14 +88,6 @@ class ChildError(RuntimeError):
     """A process ended without a result; the text says how."""
 
 
-class Outcome(NamedTuple):
-    """What became of a process: a status as cases have it, the reason if it failed, the result."""
-
-    status: str
-    reason: str = ""
-    result: Any = None
-
-
 class Child:
     """A process that does one job of `porting.bench.child`; it ends with the context, and all that it has started.
 
@@ -136,25 +124,7 @@ class Child:
 
     def wait(self, timeout: Optional[float] = None, progress: Progress = lambda _text, _share: None) -> Outcome:
         """Wait for the end of the process and pass its progress on; say what became of it."""
-        deadline = None if timeout is None else time.monotonic() + timeout
-        text, share = "starting", 0.0
-        while not self.process.wait(_POLL_SECONDS):
-            with contextlib.suppress(OSError, ValueError):
-                written, _, text = (self.process.folder / "progress").read_text(encoding="utf-8").partition(" ")
-                share = float(written)
-            progress(text, share)
-            if deadline is not None and time.monotonic() > deadline:
-                self.process.kill()
-                return Outcome("timeout", f"it ran longer than {timeout:.0f} s")
-        status, error = self.process.kill(), self.process.read_error()
-        if error is None:
-            return Outcome("out_of_memory" if status == -9 else "failed", f"the process {self._describe_end()}")
-        if error:
-            # a finding says by itself what it is
-            reason = _TYPE_OF_FINDING.sub("", error)
-            is_memory = any(word in reason.lower() for word in _MEMORY_WORDS)
-            return Outcome("out_of_memory" if is_memory else "failed", reason)
-        return Outcome("done", result=self.process.read_returned())
+        return wait_for_outcome(self.process, timeout, progress)
 
     def ask(self, question: Optional[int] = None) -> Any:
         """Ask the process, if anything is asked, and return its next answer; raises ChildError when it ends instead."""
@@ -163,11 +133,7 @@ class Child:
                 self._questions.send(question)
             return self._questions.recv()
         except (EOFError, OSError):
-            raise ChildError(f"{self._subject} {self._describe_end()}") from None
-
-    def _describe_end(self) -> str:
-        self.process.wait(_GRACE_SECONDS)
-        return f"ended with {describe_exit(self.process.kill() or 0, self.process.read_end_of_log())}"
+            raise ChildError(f"{self._subject} {describe_end(self.process)}") from None
 
     def __enter__(self) -> Child:
         return self

@@ -13,17 +13,16 @@ import math
 import os
 import platform
 import time
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Union
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
 
 from porting.bench.case_tables import summarize_cases
 from porting.bench.choices import BenchSettings
-from porting.bench.processes import Case
+from porting.bench.processes import Case, run_case
 from porting.cli.output_files import write_output
 from porting.diagnostics import PortingError
-from porting.executables.folders import lock_file
 from porting.executables.machine import describe_processor
 from porting.support.plain_data import WrongDataError, read_plain
 from porting.support.process import usable_cores
@@ -34,9 +33,9 @@ __all__ = [
     "SCHEMA_VERSION",
     "ResultFile",
     "describe_machine",
-    "hold_results",
     "list_machine_differences",
     "read_results",
+    "run_elsewhere",
 ]
 
 SCHEMA_NAME, SCHEMA_VERSION = "porting-bench", 1
@@ -118,20 +117,9 @@ class ResultFile:
             write_output(self._path, (json.dumps(self.content, indent=2, allow_nan=False) + "\n").encode())
 
 
-@contextmanager
-def hold_results(path: Optional[Path]) -> Iterator[None]:
-    """Keep other runs from a result file while this one measures into it; raises PortingError T008 where one does."""
-    with ExitStack() as stack:
-        # devices are written as they are, and some file systems have no locks
-        if path is not None and (path.is_file() or not path.exists()):
-            with suppress(OSError):
-                if not stack.enter_context(lock_file(path.with_name(f".{path.name}.lock"), timeout_seconds=0)):
-                    raise PortingError.of(
-                        "T008",
-                        message=f"another run of `porting bench` measures into `{path}`",
-                        help="wait for its end, or name another file by `--json`",
-                    )
-        yield
+def run_elsewhere(case: Case, **told: Any) -> Dict[str, Any]:
+    """Measure a case on another machine than that of the results, and say which it is."""
+    return {**run_case(case, **told), "machine": describe_machine()}
 
 
 def read_results(path: Union[str, Path]) -> Dict[str, Any]:

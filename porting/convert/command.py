@@ -32,6 +32,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--style", choices=_STYLES, help="minimal: the loop stays as it is; idiomatic: a call of the port is a step"
     )
+    parser.add_argument(
+        "--instances",
+        action="store_true",
+        help="let several processes train it together: each has its share of the samples, and the first one writes",
+    )
     parser.add_argument("--plan", action="store_true", help="count the edits, and run nothing")
     add_writing_arguments(parser)
 

@@ -67,6 +67,8 @@ def _find_usage_fault(arguments: argparse.Namespace) -> str:
             return f"--{option} needs --write"
     if getattr(arguments, "plan", False) and arguments.write:
         return "--plan writes nothing: leave out --write"
+    if getattr(arguments, "instances", False) and arguments.style == "minimal":
+        return "--instances needs --style idiomatic: a loop on the host joins no gradients over instances"
     for name, text in (("--run", arguments.command), ("--port-args", getattr(arguments, "port_args", None))):
         try:
             shlex.split(text or "")

@@ -18,6 +18,7 @@ from porting.convert.device_option import DeviceOption, add_device_option
 from porting.convert.editing import Edit, EditError, FileEdits, make_diff
 from porting.convert.forward_devices import follow_tensors
 from porting.convert.idiomatic import choose_option, port_steps
+from porting.convert.instances import refuse_instances, share_out
 from porting.convert.minimal import port_models
 from porting.convert.program import Program, read_program
 from porting.convert.sites import Site
@@ -47,6 +48,10 @@ PLAIN = "plain"
 """The style of a project whose port was taken out."""
 
 
+_ON_HOST = "a loop on the host joins no gradients over instances"
+_NOT_SHARED = "several instances need a port that makes the steps: `--style minimal` goes without `--instances`"
+_OF_POPTORCH = "the program's own options say what several instances do"
+_OF_LIBRARY = "the loop is a library's, and so are its samples and files"
 _ONE_PROCESS = "a port trains in one process; its replicas, `PortOptions(replicas=)`, share each batch"
 
 
@@ -67,6 +72,8 @@ class Conversion:
     """What a reader has to know besides, such as why another style was not taken."""
     before: Dict[str, bytes] = field(default_factory=dict)
     diffs: List[str] = field(default_factory=list)
+    is_shared: bool = False
+    """Whether several instances may train it together."""
 
     @property
     def command(self) -> str:
@@ -84,8 +91,9 @@ class Conversion:
         found = {
             "on a laptop": "python " + shlex.join([self.script, *self.arguments, *self.option.make_arguments("sim")]),
             "on an IPU": f"python {on_ipus}",
-            "two instances": f"poprun --num-instances 2 --num-replicas 2 python {on_ipus}",
         }
+        if self.is_shared and self.is_whole:
+            found["two instances"] = f"poprun --num-instances 2 --num-replicas 2 python {on_ipus}"
         if any(b"torch.distributed" in text for text in self.before.values()):
             found["GPUs, as before"] = f"torchrun --nproc-per-node 2 {self.command}"
         return found
@@ -104,11 +112,12 @@ def plan_conversion(
     style: str,
     sites: Optional[Sequence[Site]] = None,
     program: Optional[Program] = None,
+    instances: bool = False,
 ) -> Conversion:
     """Plan the conversion of a script and of what it imports of its project; nothing is run or written.
 
     `sites` are those that a dry run has shown. `program` is the script as `read_program` has read it, which several
-    styles may be planned from.
+    styles may be planned from. With `instances`, several of them may train the result together.
     """
     program = read_program(root, os.path.join(root, script)) if program is None else program
     if sites is not None:
@@ -124,9 +133,11 @@ def plan_conversion(
         # it has no plain training that an option could choose
         made = Conversion(root, script, arguments, POPTORCH, DeviceOption(words={"sim": (), "ipu": ()}))
         made.left += port_executors(program, edits)
+        made.left += [refuse_instances(program, _OF_POPTORCH)] if instances else []
         _finish_files(made, edits)
         return made
-    option = (choose_option if style == "idiomatic" else add_device_option)(program, edits)
+    # an enum's test holds in some places alone
+    option = (choose_option if style == "idiomatic" and not instances else add_device_option)(program, edits)
     made = Conversion(root, script, arguments, style, option)
     outside = [path for path in edits if os.path.relpath(path, program.root).startswith(os.pardir)]
     if outside:
@@ -138,10 +149,25 @@ def plan_conversion(
     made.notes += [_ONE_PROCESS] if option.sets_process else []
     made.left += STYLES[style](program, option, edits) if of_library is None else of_library
     made.left += free_of_cuda(program, option, edits)
+    if instances:
+        _share(made, program, edits)
     if not any(edit.kind == "port" for file in edits.values() for edit in file.edits):
         return made
     _finish_files(made, edits)
     return made
+
+
+def _share(made: Conversion, program: Program, edits: Dict[str, FileEdits]) -> None:
+    """Plan what several instances need, of a port that is whole and makes the steps."""
+    if made.style != "idiomatic":
+        made.left.append(refuse_instances(program, _ON_HOST if made.style == "minimal" else _OF_LIBRARY))
+    elif made.left:
+        made.notes.append(_NOT_SHARED)
+    else:
+        sharing = share_out(program, made.option, edits)
+        made.left += sharing.left
+        made.notes += sharing.notes
+        made.is_shared = not made.left
 
 
 def _finish_files(made: Conversion, edits: Dict[str, FileEdits]) -> None:

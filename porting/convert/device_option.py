@@ -16,12 +16,13 @@ from porting.convert.program import Program
 from porting.convert.trees import ProgramFile, find_keyword, is_main_guard, write_node
 from porting.source.facts import Call
 
-__all__ = ["PROCESS_LINES", "WHY_ENVIRONMENT", "DeviceOption", "add_device_option"]
+__all__ = ["PROCESS_LINES", "VARIABLE", "WHY_ENVIRONMENT", "DeviceOption", "add_device_option"]
 
 WHY_ENVIRONMENT = "the choice of the device is kept in the environment"
 
 CHOICES = ("ipu", "sim", "cpu", "cuda")
-_VARIABLE = "PORT_DEVICE"
+VARIABLE = "PORT_DEVICE"
+"""The environment variable that has the device of a program's port."""
 _HELP = "ipu, or sim, the simulator of an IPU: train a port"
 _KEPT = "the choice of the device is kept where all files find it"
 _PROCESS = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
@@ -59,12 +60,16 @@ class DeviceOption:
     """How the device is chosen: the command line's words, the test that a file makes for a port, and its device."""
 
     flag: str = "--device"
-    test: str = f'"{_VARIABLE}" in os.environ'
-    device: str = f'os.environ["{_VARIABLE}"]'
+    test: str = f'"{VARIABLE}" in os.environ'
+    device: str = f'os.environ["{VARIABLE}"]'
     words: Mapping[str, Tuple[str, ...]] = field(default_factory=dict)
     """The words for each device where a project has its own."""
     sets_process: bool = False
     """Whether a port is told, where the device is chosen, that it is one process, unless a launcher has told it."""
+    path: str = ""
+    """The file in which the device is chosen, behind `statement`, or before it where `is_before`."""
+    statement: Optional[ast.stmt] = None
+    is_before: bool = False
 
     def make_arguments(self, device: str) -> Tuple[str, ...]:
         """Return what is added to the command line to train on a device."""
@@ -102,7 +107,7 @@ def add_device_option(program: Program, edits: Dict[str, FileEdits]) -> DeviceOp
     else:
         edits[file.path].insert_after(statement, choice, "option", _KEPT)
     edits[file.path].add_import("import os", why=WHY_ENVIRONMENT)
-    return DeviceOption(flag, sets_process=needs_process)
+    return DeviceOption(flag, sets_process=needs_process, path=file.path, statement=statement, is_before=not is_kept)
 
 
 def _needs_process(program: Program) -> bool:
@@ -134,10 +139,10 @@ def _make_choice(value: str, *, sets_host: bool, sets_process: bool) -> str:
     """Write what a choice comes to: a port takes tensors of the host, and GPUs are hidden from the program."""
     lines = [
         f'if {value} in ("ipu", "sim"):',
-        f'    os.environ["{_VARIABLE}"] = {value}',
+        f'    os.environ["{VARIABLE}"] = {value}',
         *([PROCESS_LINES] if sets_process else []),
         *([f'    {value} = "cpu"  # where the tensors are that a port takes'] if sets_host else []),
-        f'if {value} == "cpu" or "{_VARIABLE}" in os.environ:',
+        f'if {value} == "cpu" or "{VARIABLE}" in os.environ:',
         '    os.environ["CUDA_VISIBLE_DEVICES"] = ""',
     ]
     return "\n".join(lines)
@@ -156,7 +161,7 @@ def _add_parser(program: Program, edits: FileEdits) -> DeviceOption:
     edits.insert_before(anchor, code, "option", "the command line chooses the device")
     for name in ("argparse", "os", "sys"):
         edits.add_import(f"import {name}", why="the option for the device needs it")
-    return DeviceOption(flag, sets_process=needs_process)
+    return DeviceOption(flag, sets_process=needs_process, path=edits.file.path, statement=anchor, is_before=True)
 
 
 def _find_beginning(file: ProgramFile) -> ast.stmt:

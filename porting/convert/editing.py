@@ -62,6 +62,8 @@ class FileEdits:
         self.file = file
         self.text = text
         self.edits: List[Edit] = []
+        self.imported: Dict[str, Set[str]] = {}
+        """The names of this package's that are imported, by their modules."""
         self._changes = _Changes()
 
     def _note(self, node: ast.AST, kind: str, why: str) -> None:
@@ -120,9 +122,11 @@ class FileEdits:
             raise EditError("the expression has no place")
         return place.line, place.column - 1, place.end_line, place.end_column - 1
 
-    def add_import(self, code: str, kind: str = "import", why: str = "") -> None:
-        """Add statements behind the imports at the top of the file, once."""
-        if code not in self._changes.imports:
+    def add_import(self, code: str, kind: str = "import", why: str = "", *, instead: str = "") -> None:
+        """Add statements behind the imports at the top of the file, once; or take the place of others of these."""
+        if instead:
+            self._changes.imports[self._changes.imports.index(instead)] = code
+        elif code not in self._changes.imports:
             self._changes.imports.append(code)
             self.edits.append(Edit(self.file.path, 1, kind, why))
 
@@ -329,11 +333,17 @@ def _negate(test: str) -> str:
     node = ast.parse(test, mode="eval").body
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         return write_node(node.operand)
+    if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And):
+        return " or ".join(_negate(_cut(test, one)) for one in node.values)
     if isinstance(node, (ast.Name, ast.Attribute, ast.Call, ast.Subscript)):
         return f"not {test}"
     if isinstance(node, ast.Compare) and len(node.ops) == 1:
         inverse = {ast.Eq: "!=", ast.NotEq: "==", ast.In: "not in", ast.NotIn: "in", ast.Is: "is not", ast.IsNot: "is"}
         if type(node.ops[0]) in inverse:
             operator = inverse[type(node.ops[0])]
-            return f"{write_node(node.left)} {operator} {write_node(node.comparators[0])}"
+            return f"{_cut(test, node.left)} {operator} {_cut(test, node.comparators[0])}"
     return f"not ({test})"
+
+
+def _cut(text: str, node: ast.expr) -> str:
+    return ast.get_source_segment(text, node) or write_node(node)

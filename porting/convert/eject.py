@@ -11,6 +11,7 @@ from typing import Any, Dict, FrozenSet, List, Optional, Sequence, Set, Union
 import libcst as cst
 from libcst import matchers as m
 
+from porting.convert.device_option import VARIABLE
 from porting.convert.own_imports import OWN_IMPORT, OWN_MODULES, list_first_imports
 from porting.source.patches.edits import REMOVED
 from porting.source.patches.fixes import EmptyLines
@@ -23,7 +24,6 @@ _OWN_HELP = m.IndentedBlock(
     body=[m.SimpleStatementLine(body=[m.Expr(m.Call(func=m.Attribute(m.Name(_OWN_NAMES[0]))))])]
 )
 _PORT_CHOICES = frozenset({"ipu", "sim"})
-_VARIABLE = "PORT_DEVICE"
 _LINE = cst.SimpleStatementLine
 _MARKED = m.TrailingWhitespace(comment=m.Comment(OWN_IMPORT))
 
@@ -110,7 +110,7 @@ class _Ejector(cst.CSTTransformer):
 
     def _is_port_test(self, test: cst.BaseExpression) -> bool:
         """Tell whether a test is true of a port alone."""
-        if isinstance(test, cst.Comparison) and _VARIABLE in _collect_texts(test):
+        if isinstance(test, cst.Comparison) and VARIABLE in _collect_texts(test):
             return True
         if m.matches(test, m.Call(func=m.Name("isinstance"))) and isinstance(test, cst.Call):
             return len(test.args) == 2 and _root_of(test.args[1].value) in self._classes
@@ -120,6 +120,12 @@ class _Ejector(cst.CSTTransformer):
 
     def _decide(self, test: cst.BaseExpression) -> Optional[bool]:
         """Say what a test is in plain PyTorch; None where that is not known."""
+        if isinstance(test, cst.BooleanOperation):
+            # what follows asks which instance of a port this is
+            first, is_or = self._decide(test.left), isinstance(test.operator, cst.Or)
+            return first if first is is_or else None
+        if m.matches(test, m.Comparison(comparisons=[m.ComparisonTarget(m.NotIn())])):
+            return True if VARIABLE in _collect_texts(test) else None
         if self._is_port_test(test):
             return False
         if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
@@ -151,7 +157,7 @@ class _Ejector(cst.CSTTransformer):
 
     def _is_choice_of_host(self, test: cst.BaseExpression) -> bool:
         """Tell whether a test is that of the option's second statement, which hides GPUs."""
-        return isinstance(test, cst.BooleanOperation) and {_VARIABLE, "cpu"} <= _collect_texts(test)
+        return isinstance(test, cst.BooleanOperation) and {VARIABLE, "cpu"} <= _collect_texts(test)
 
     def _open_block(self, body: cst.BaseSuite, leading: Sequence[cst.EmptyLine]) -> Any:
         statements: List[Any] = list(body.body)
@@ -180,7 +186,7 @@ class _Ejector(cst.CSTTransformer):
     def _is_of_port(self, argument: cst.Arg) -> bool:
         """Tell whether an argument is a port's strategy, or what is unpacked for a port alone."""
         value = argument.value
-        if not isinstance(value, cst.IfExp) or not self._is_port_test(value.test):
+        if not isinstance(value, cst.IfExp) or self._decide(value.test) is not False:
             return False
         is_default = _root_of(argument.keyword) == "strategy" and _collect_texts(value.orelse) == {"auto"}
         return is_default or m.matches(argument, m.Arg(star="**", value=m.IfExp(orelse=m.Dict(elements=[]))))

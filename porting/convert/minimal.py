@@ -37,14 +37,20 @@ _ON_HOST = "call the plain model for it, `port.model`, or under `porting.integra
 
 
 def import_guarded(file: FileEdits, names: Iterable[str], module: str = "porting") -> None:
-    """Plan the import of names of this package, without which the program is as before."""
+    """Plan the import of names of this package, without which the program is as before: one of each module."""
+    known = file.imported.setdefault(module, set())
+    before = _write_import(module, known) if known else ""
+    known.update(names)
+    file.add_import(_write_import(module, known), why=_WHY_IMPORT, instead=before)
+
+
+def _write_import(module: str, names: Set[str]) -> str:
     ordered = sorted(names)
     nothing = " = ".join([*ordered, "None"])
     if "PortedModel" in ordered:  # of which nothing is an instance then
         values = ["()" if name == "PortedModel" else "None" for name in ordered]
         nothing = f"{', '.join(ordered)} = {', '.join(values)}"
-    code = _GUARDED_IMPORT.format(module=module, names=", ".join(ordered), nothing=nothing)
-    file.add_import(code, why=_WHY_IMPORT)
+    return _GUARDED_IMPORT.format(module=module, names=", ".join(ordered), nothing=nothing)
 
 
 def port_models(program: Program, option: DeviceOption, edits: Dict[str, FileEdits]) -> List[Undecided]:

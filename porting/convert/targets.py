@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Iterator, List, Optional, Sequence, Tuple
 
+from porting.convert.device_option import VARIABLE
 from porting.diagnostics import ExecutableError, join_names
 from porting.source.project import Project, read_programs
 from porting.source.walk import collect_facts
 
-__all__ = ["Target", "as_only_process", "find_target"]
+__all__ = ["Target", "as_own_process", "find_target"]
 
 _LAUNCHERS = ("torchrun", "torch.distributed", "accelerate")
 _PLACE = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
@@ -89,22 +90,20 @@ def _is_starter(word: str) -> bool:
 
 
 @contextlib.contextmanager
-def as_only_process(target: Target) -> Iterator[None]:
-    """Let what is started here know its place among the processes of a launcher: it is the only one."""
+def as_own_process(target: Target) -> Iterator[None]:
+    """Let what is started here choose its device itself, and be the only process of a launcher that it has."""
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         port = one.getsockname()[1]
     place = dict(_PLACE, MASTER_PORT=str(port)) if target.is_launched else {}
-    before = {name: os.environ.get(name) for name in place}
+    before = {name: os.environ.pop(name) for name in (*place, VARIABLE) if name in os.environ}
     os.environ.update(place)
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+        for name in place:
+            del os.environ[name]
+        os.environ.update(before)
 
 
 def _find_script(word: str, folder: Path) -> Path:

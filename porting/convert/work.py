@@ -29,7 +29,7 @@ from porting.convert.program import read_program
 from porting.convert.proof import prove_conversion
 from porting.convert.report import describe_conversion, write_report
 from porting.convert.sources.poptorch import is_of_poptorch
-from porting.convert.targets import Target, as_only_process, find_target
+from porting.convert.targets import Target, as_own_process, find_target
 from porting.convert.writing import require_destination, write_project
 from porting.diagnostics import PortingError, join_names, say_number
 from porting.support.progress import show_progress
@@ -55,7 +55,7 @@ class Outcome:
 def convert_project(arguments: argparse.Namespace) -> Outcome:
     """Convert the project of the command line, and write it if that is asked for and proven."""
     target = find_target(arguments.path, arguments.command)
-    with show_progress(sys.stderr) as tell, as_only_process(target):
+    with show_progress(sys.stderr) as tell, as_own_process(target):
         made, proof = _convert(target, arguments, tell)
     return _finish(target, made, proof, arguments, is_enough=arguments.plan)
 
@@ -63,7 +63,7 @@ def convert_project(arguments: argparse.Namespace) -> Outcome:
 def eject_project(arguments: argparse.Namespace) -> Outcome:
     """Take the port out of the project of the command line, and write it if that is asked for and proven."""
     target = find_target(arguments.path, arguments.command)
-    with show_progress(sys.stderr) as tell, as_only_process(target):
+    with show_progress(sys.stderr) as tell, as_own_process(target):
         made = plan_ejection(str(target.root), target.script, target.arguments, shlex.split(arguments.port_args))
         proof = _prove(target, made, arguments, tell) if target.is_run and made.changed else None
     return _finish(target, made, proof, arguments, is_enough=False)
@@ -103,6 +103,7 @@ def _report(
         for name in ("style", "port_args")
         if getattr(arguments, name, None) not in (None, DEFAULT_PORT_ARGUMENTS)
     ]
+    said += ["--instances"] if getattr(arguments, "instances", False) else []
     place = None if written is None else str(written)
     return json.dumps(describe_conversion(made, proof, options=said, written=place), indent=2)
 
@@ -117,13 +118,15 @@ def _convert(target: Target, arguments: argparse.Namespace, tell: Tell) -> Tuple
     is_observed = target.is_run and not arguments.plan and not is_of_poptorch(program)
     seen = _observe(target, tell, notes) if is_observed else None
     sites = None if seen is None else seen.sites
-    styles = [arguments.style] if arguments.style else [*STYLES]
-    if seen is not None and not arguments.style and any(max(one, default=0) > 1 for one in seen.num_backward.values()):
+    # a loop on the host joins no gradients over instances
+    styles = [arguments.style] if arguments.style else ["idiomatic"] if arguments.instances else [*STYLES]
+    if seen is not None and len(styles) > 1 and any(max(one, default=0) > 1 for one in seen.num_backward.values()):
         styles.remove("idiomatic")
         notes.append("the idiomatic style was left: gradients of several backward passes make one step")
     for style in styles:
         tell(f"planning, style {style}")
-        made = plan_conversion(root, target.script, target.arguments, style=style, sites=sites, program=program)
+        known = {"sites": sites, "program": program, "instances": arguments.instances}
+        made = plan_conversion(root, target.script, target.arguments, style=style, **known)
         made.notes += notes
         is_last = style == styles[-1] or made.style != style
         if made.left and not is_last:

@@ -9,10 +9,11 @@ import os
 import sys
 import textwrap
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Sequence
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
 
 from porting.cli import EXIT_DONE, EXIT_FAILED, add_action, count, refuse_usage
 from porting.cli.completion import offer
+from porting.cli.swept_commands import CommandCase, add_sweep_arguments, print_sweep, sweep_commands
 from porting.comparison import largest_difference
 from porting.diagnostics import ExecutableError, PortingError, find_width, has_colours, paint, say_number, show
 from porting.recipe_chain.recipe_files import (
@@ -35,6 +36,7 @@ a session:
   $ porting recipe list
   $ porting recipe show first_port --step 1 --diff
   $ porting recipe run first_port --check
+  $ porting recipe run --all --check --on local:2
   $ porting recipe copy first_port my_port
   $ python my_port/step_0_plain.py
   $ porting recipe new my_model --model train.py:make
@@ -61,6 +63,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     steps_help = "optimizer steps to train (default: %(default)s)"
     what.add_argument("--steps", type=count, default=10, metavar="COUNT", help=steps_help)
     what.add_argument("--check", action="store_true", help="check each step for what the recipe says of it")
+    swept = add_sweep_arguments(run_parser, "several recipes with --check, each in a process of its own")
+    swept.add_argument("--all", action="store_true", help="check all recipes that there are")
+    swept.add_argument("--out", type=Path, metavar="FOLDER", help="keep what came of each, to go on after a kill")
 
     copy = add_action(actions, "copy", "copy a recipe to a new folder, to change it")
 
@@ -73,7 +78,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     pictures = add_action(actions, "pictures", "draw a recipe's pictures again, into a new folder")
     for action in (show, run_parser, copy, pictures):
-        offer(action.add_argument("name", metavar="NAME"), lambda: [recipe.name for recipe in read_recipes()])
+        several: Mapping[str, Any] = {"dest": "names", "nargs": "*"} if action is run_parser else {"dest": "name"}
+        offer(action.add_argument(metavar="NAME", **several), lambda: [recipe.name for recipe in read_recipes()])
     for action in (copy, pictures):
         action.add_argument("destination", metavar="DEST", type=Path)
 
@@ -90,6 +96,11 @@ def run(arguments: argparse.Namespace) -> int:
         return _show_recipes(as_json=as_json)
     if arguments.action == "new":
         return _begin_recipe(arguments.destination, arguments.model, arguments.batch)
+    if arguments.action == "run":
+        names = [recipe.name for recipe in read_recipes()] if arguments.all else arguments.names
+        if len(names) != 1 or any((arguments.on, arguments.out, arguments.resume)):
+            return _check_recipes(names, arguments)
+        arguments.name = names[0]
     recipe = find_recipe(arguments.name)
     if arguments.action == "copy":
         num_others = len(copy_recipe(recipe, arguments.destination)) - len(recipe.steps)
@@ -229,6 +240,27 @@ def _check_steps(recipe: Recipe, steps: Sequence[RecipeStep], *, as_json: bool) 
         told = f"{num_failed} FAILED" if num_failed else all_hold
         print(f"{say_number(len(records), 'check')} of {recipe.name}: {told}")
     return EXIT_FAILED if num_failed else EXIT_DONE
+
+
+def _check_recipes(names: Sequence[str], arguments: argparse.Namespace) -> int:
+    """Check several recipes, each a case of a sweep."""
+    if not names:
+        return refuse_usage("recipe", "name a recipe, or ask for `--all`")
+    if not arguments.check or arguments.step is not None or (arguments.all and arguments.names):
+        return refuse_usage("recipe", "a sweep checks whole recipes: some NAMEs or `--all`, with `--check`")
+    if arguments.resume and arguments.out is None:
+        return refuse_usage("recipe", "--resume goes on with the folder of --out: name it")
+    for name in names:
+        find_recipe(name)
+    cases = [CommandCase(name, ("recipe", "run", name, "--check", "--format=json")) for name in dict.fromkeys(names)]
+    swept = sweep_commands(arguments.on, cases, _judge_checks, folder=arguments.out, resumes=arguments.resume)
+    print_sweep(swept, arguments.format)
+    return swept.exit_status
+
+
+def _judge_checks(_case: CommandCase, output: str) -> Mapping[str, Any]:
+    failed = [f"step {check['step']}: {check['found']}" for check in json.loads(output) if not check["is_met"]]
+    return {"verdict": "FAILED" if failed else "ok", "reason": "; ".join(failed)}
 
 
 def _say_what_runs(text: str) -> None:

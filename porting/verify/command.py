@@ -19,8 +19,10 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, List,
 
 from porting.cli import EXIT_DONE, EXIT_FAILED, EXIT_NOT_RUN, count, refuse_usage
 from porting.cli.output_files import require_folders, write_output
+from porting.cli.swept_commands import add_sweep_arguments, read_message
 from porting.diagnostics import ExecutableError, PortingError, find_raising_frame, print_finding, show, take_first_line
 from porting.support.progress import show_progress
+from porting.verify.proof_sweep import parse_seeds, verify_many
 
 if TYPE_CHECKING:  # loads torch
     from porting.verify.certificate import Certificate
@@ -32,7 +34,7 @@ FORMATS = ("text", "json")
 """The formats of this verb: a certificate is no annotation."""
 
 _STEPS, _STEPS_OF_PROGRAMS, _SEED = 50, 10, 0
-_PASSED_ON = ("steps", "seed", "device", "require", "args", "against_args")
+_PASSED_ON = ("steps", "device", "require", "args", "against_args")
 _REQUIRED = ("PASS", "CHAOTIC", "INCOMPLETE")
 
 _EPILOG = """\
@@ -49,6 +51,7 @@ port of a copy, or a function of a copied model that makes one; `each_epoch`,
   $ porting verify --compare simulator.json hardware.json
   $ porting verify train.py --against plain_train.py --args='--epochs 3'
   $ porting verify train.py:make --bisect v1.0..HEAD
+  $ porting verify train.py:make other.py:make --seeds 0..9 --on local:2 --out proofs
   $ porting verify train.py:make --out certificate.json --sign ~/.ssh/id_ed25519
   $ porting verify --show certificate.json --check-signature allowed_signers
 """
@@ -57,7 +60,7 @@ port of a copy, or a function of a copied model that makes one; `each_epoch`,
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
     parser.epilog = _EPILOG
-    parser.add_argument("program", nargs="?", metavar="PROGRAM:FUNCTION", help="what to verify, as train.py:make")
+    parser.add_argument("programs", nargs="*", metavar="PROGRAM:FUNCTION", help="what to verify, as train.py:make")
     parser.add_argument("--steps", type=count, metavar="N", help=f"optimizer steps (default {_STEPS})")
     parser.add_argument("--seed", type=int, metavar="N", help=f"of all random numbers (default {_SEED})")
     parser.add_argument("--device", choices=("auto", "ipu", "sim"), default="auto", help="where the port runs")
@@ -67,8 +70,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run.add_argument("--args", metavar="TEXT", help="arguments of both scripts, as --args='--epochs 3'")
     run.add_argument("--against-args", metavar="TEXT", help="those of the plain script, where they are others")
     run.add_argument("--bisect", metavar="GOOD..BAD", help="find the commit from which on the verdict is FAIL")
+    swept = add_sweep_arguments(parser, "several programs, or seeds, each proved in a process of its own")
+    swept.add_argument("--seeds", type=parse_seeds, metavar="A..B", help="from each of these seeds, as 0..9 or 1,5")
     written = parser.add_argument_group("what is written besides the table")
-    written.add_argument("--out", type=Path, metavar="FILE", help="the certificate, as JSON")
+    written.add_argument("--out", type=Path, metavar="FILE", help="the certificate, as JSON; of a sweep, the folder")
     written.add_argument("--html", type=Path, metavar="FILE", help="the certificate, as one HTML page")
     parser.add_argument("--resume-in", type=Path, help=argparse.SUPPRESS)
     compared = parser.add_argument_group("certificates that are there already")
@@ -85,6 +90,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Make a certificate or read two, print what came of it, and tell it by the status."""
     read = [arguments.recheck, *(arguments.compare or ()), arguments.show]
+    arguments.program = next(iter(arguments.programs), None)
     misuse = next((text for is_wrong, text in _iter_misuses(arguments, is_given=any(read)) if is_wrong), "")
     if misuse:
         return refuse_usage("verify", misuse)
@@ -96,6 +102,9 @@ def run(arguments: argparse.Namespace) -> int:
             return _show_file(arguments)
         if arguments.resume_in is not None:
             return _resume_here(arguments)
+        if _is_sweep(arguments):
+            against = [] if arguments.against is None else [f"--against={arguments.against}"]
+            return verify_many(arguments.programs, [*_pass_on(arguments), *against], arguments)
         return _verify_program(arguments) if arguments.bisect is None else _bisect_program(arguments)
     except PortingError as error:
         print_finding(error.finding, arguments.format)
@@ -109,11 +118,19 @@ def _iter_misuses(arguments: argparse.Namespace, *, is_given: bool) -> Iterator[
     writes = arguments.out is not None or arguments.html is not None
     yield reads and runs, "--compare and --show run no program: give certificates alone"
     yield arguments.program is None and not is_given, "name a program, as train.py:make"
+    alone = is_given or any((arguments.html, arguments.sign, arguments.bisect))
+    yield _is_sweep(arguments) and alone, "--html, --sign, --bisect and certificates are for one program and one seed"
+    yield None not in (arguments.seed, arguments.seeds), "--seed and --seeds say it twice"
+    yield arguments.resume and arguments.out is None, "--resume goes on with the folder of --out: name it"
     yield arguments.bisect is not None and writes, "--bisect writes no certificate: leave --out and --html out"
     yield arguments.args is not None and arguments.against is None, "--args is for the scripts of --against"
     yield arguments.sign is not None and arguments.out is None, "--sign signs the file of --out: name one"
     lacks_file = arguments.check_signature is not None and not is_given
     yield lacks_file, "--check-signature is for --show, --recheck and --compare"
+
+
+def _is_sweep(arguments: argparse.Namespace) -> bool:
+    return len(arguments.programs) > 1 or any((arguments.seeds, arguments.on, arguments.resume))
 
 
 def _check_signatures(paths: Iterable[Path], allowed_signers: Optional[Path]) -> None:
@@ -177,8 +194,7 @@ def _bisect_program(arguments: argparse.Namespace) -> int:
     """Verify commits of the repository that the present folder lies in, each in a process of its own."""
     from porting.verify.bisection import bisect_history
 
-    asked = {name: getattr(arguments, name) for name in _PASSED_ON}
-    options = [f"--{name.replace('_', '-')}={value}" for name, value in asked.items() if value is not None]
+    options = [*_pass_on(arguments), *([] if arguments.seed is None else [f"--seed={arguments.seed}"])]
     options += [] if arguments.recheck is None else [f"--recheck={arguments.recheck.absolute()}"]
     program = [] if arguments.program is None else [arguments.program]
 
@@ -197,12 +213,16 @@ def _bisect_program(arguments: argparse.Namespace) -> int:
     return EXIT_FAILED if found.first_bad is None else EXIT_DONE
 
 
+def _pass_on(arguments: argparse.Namespace) -> List[str]:
+    """Write what the commands of commits and of sweeps take over, which say themselves which program and seed."""
+    asked = {name: getattr(arguments, name) for name in _PASSED_ON}
+    return [f"--{name.replace('_', '-')}={value}" for name, value in asked.items() if value is not None]
+
+
 def _read_verdict(status: int, output: str, said: str) -> Tuple[str, str]:
     """Say of a commit's run whether it is good, bad or to be skipped, and why."""
     if status not in (EXIT_DONE, EXIT_FAILED) or not output:
-        lines = said.splitlines() or ["it said nothing"]
-        findings = [json.loads(line)["message"] for line in lines if line.startswith('{"code"')]
-        return "skip", (findings or lines)[-1]
+        return "skip", read_message(said)
     found = json.loads(output)
     certificate, comparison = found["certificate"], found.get("comparison")
     reason = certificate["reason"] if comparison is None else comparison["obstacle"] or certificate["reason"]

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from porting import PortOptions, to_ipu
-from porting.diagnostics import BatchError, DeviceError, OptionError
+from porting.diagnostics import BatchError, DeviceError, OptionError, PortingWarning
 
 
 def port(model, **settings):
@@ -634,3 +634,14 @@ def test_a_batch_of_another_size_is_told_that_both_can_be_kept(make_model, batch
 
     (help,) = [help for help in caught.value.finding.help if "max_executables" in help]
     assert help == "or keep an executable for each of several shapes: `PortOptions(max_executables=2)`"
+
+
+def test_each_of_several_instances_is_told_that_a_loop_on_the_host_joins_no_gradients(make_model, monkeypatch):
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+
+    with pytest.warns(PortingWarning, match="each of the 2 instances trains by itself") as caught:
+        ported = to_ipu(make_model(), loop="host")
+
+    assert [one.message.finding.code for one in caught] == ["D017"]
+    assert ported.report().findings[-1].place.file == __file__

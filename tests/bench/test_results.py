@@ -11,6 +11,7 @@ import operator
 import pytest
 import torch
 
+from porting.bench import results
 from porting.bench.choices import Choices
 from porting.bench.pages import lay_out_result
 from porting.bench.processes import Case
@@ -246,3 +247,11 @@ def test_results_of_another_machine_are_not_gone_on_with(report):
 
     assert caught.value.code == "T006"
     assert any("torch: 2.0.1 then" in note for note in caught.value.finding.notes)
+
+
+def test_a_record_of_another_machine_says_which_it_is(monkeypatch):
+    monkeypatch.setattr(results, "run_case", lambda case, **_told: case.record("failed"))
+
+    record = results.run_elsewhere(Case(name="tiny", target="tiny", loader="a:b", arguments={}), timeout=1.0)
+
+    assert (record["status"], record["machine"]) == ("failed", describe_machine())

@@ -26,15 +26,17 @@ for step in range(3):
 """The shortest training program there is."""
 
 
-def convert_files(folder: Path, files: Dict[str, str], *, style: str = "minimal") -> Conversion:
+def convert_files(
+    folder: Path, files: Dict[str, str], *, style: str = "minimal", instances: bool = False
+) -> Conversion:
     """Write files, of which the first is the script, and plan their conversion."""
     for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(textwrap.dedent(text).encode())
-    return plan_conversion(str(folder), next(iter(files)), style=style)
+    return plan_conversion(str(folder), next(iter(files)), style=style, instances=instances)
 
 
-def convert_text(folder: Path, text: str, *, style: str = "minimal") -> Tuple[str, Conversion]:
+def convert_text(folder: Path, text: str, *, style: str = "minimal", instances: bool = False) -> Tuple[str, Conversion]:
     """Convert one script; return its new text, too."""
-    made = convert_files(folder, {"train.py": text}, style=style)
+    made = convert_files(folder, {"train.py": text}, style=style, instances=instances)
     return made.changed.get("train.py", b"").decode(), made

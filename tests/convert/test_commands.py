@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from porting.cli.main import main
@@ -10,6 +12,7 @@ from porting.convert.dry_run import DryRun
 from porting.convert.work import Outcome
 from porting.diagnostics import PortingError
 from tests.convert.conversions import LOOP
+from tests.convert.training_programs import LOADED
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -27,6 +30,7 @@ def project(tmp_path, monkeypatch):
         (["convert", ".", "--out", "new"], "--out needs --write"),
         (["eject", ".", "--unproven"], "--unproven needs --write"),
         (["convert", ".", "--plan", "--write"], "--plan writes nothing"),
+        (["convert", ".", "--instances", "--style", "minimal"], "--instances needs --style idiomatic"),
         (["convert", ".", "--run", "train.py 'a"], "--run is no command line, no closing quotation: train.py 'a"),
         (["eject", ".", "--port-args", '"'], "--port-args is no command line"),
     ],
@@ -88,3 +92,17 @@ def test_another_style_is_said_not_to_be_taken_with_the_place(project, capsys):
     out = capsys.readouterr().out
     assert "style minimal" in out
     assert "note: the idiomatic style was not taken: train.py:11: `optimizer.step()` is not made in each turn" in out
+
+
+def test_several_instances_are_named_in_the_next_commands(project, capsys):
+    (project / "train.py").write_text(LOADED)
+
+    assert main(["convert", ".", "--instances", "--plan", "--format", "json"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert "--instances" in plan["commands"]["write"].split()
+    assert "two instances" in plan["launches"]
+
+
+def test_no_other_style_is_taken_for_several_instances(capsys):
+    assert main(["convert", ".", "--instances", "--plan"]) == 1
+    assert "style idiomatic" in capsys.readouterr().out

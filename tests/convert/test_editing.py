@@ -92,7 +92,16 @@ def test_guarded_statements_become_the_other_branch(edits_of):
     assert "    if ready:\n        b = 2\n    else:\n        b = f(a)\n\n        # before c\n        c = 3\n" in after
 
 
-@pytest.mark.parametrize(("test", "negated"), [("a in b", "a not in b"), ("not a", "a"), ("a", "not a")])
+@pytest.mark.parametrize(
+    ("test", "negated"),
+    [
+        ("a in b", "a not in b"),
+        ("not a", "a"),
+        ("a", "not a"),
+        ('"a" in b and c != 0', '"a" not in b or c == 0'),
+        ("a or b", "not (a or b)"),
+    ],
+)
 def test_a_guard_without_another_branch_negates_its_test(edits_of, test, negated):
     edits = edits_of("x = 1\n")
     edits.guard(find_statement(edits, "x = 1"), find_statement(edits, "x = 1"), test, "", "cuda", "a reason")

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from porting.convert.targets import as_only_process, find_target
+from porting.convert.targets import as_own_process, find_target
 from porting.diagnostics import ExecutableError
 from tests.convert.conversions import LOOP
 
@@ -90,11 +90,21 @@ def test_a_script_that_is_not_there_is_named(tmp_path):
         find_target(str(tmp_path), "torchrun other.py")
 
 
+@pytest.mark.parametrize("command", ["train.py", "torchrun train.py"])
+def test_a_program_that_is_run_for_a_proof_chooses_its_device_itself(tmp_path, monkeypatch, command):
+    monkeypatch.setenv("PORT_DEVICE", "sim")
+    (tmp_path / "train.py").write_text(LOOP)
+
+    with as_own_process(find_target(str(tmp_path), command)):
+        assert "PORT_DEVICE" not in os.environ
+    assert os.environ["PORT_DEVICE"] == "sim"
+
+
 def test_a_launched_program_is_told_that_it_is_the_only_process(tmp_path, monkeypatch):
     monkeypatch.setenv("RANK", "3")
     (tmp_path / "train.py").write_text(LOOP)
 
-    with as_only_process(find_target(str(tmp_path), "torchrun train.py")):
+    with as_own_process(find_target(str(tmp_path), "torchrun train.py")):
         inside = [os.environ[name] for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE")]
 
     assert inside == ["0", "0", "1"]

@@ -31,7 +31,15 @@ def convert(tmp_path, monkeypatch):
 
         monkeypatch.setattr(work, "prove_conversion", prove)
         monkeypatch.setattr(work, "run_program", lambda *_, **__: DryRun(num_backward={1: (num_backward,)}))
-        settings = {"style": None, "plan": False, "format": "text", "diff": False, "write": False, "out": None}
+        settings = {
+            "style": None,
+            "instances": False,
+            "plan": False,
+            "format": "text",
+            "diff": False,
+            "write": False,
+            "out": None,
+        }
         arguments = argparse.Namespace(path=str(folder), command="train.py", steps=2, seed=0, **settings)
         return work.convert_project(arguments).text
 

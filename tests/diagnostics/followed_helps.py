@@ -395,7 +395,7 @@ STEPS: Dict[str, List[Step]] = {
     ],
     "E028": [follow("use one of", ('"picture"', '"text"'))],
     "T006": [follow("leave out `--resume`", (", earlier=earlier", ""))],
-    "T008": [follow("name another file by `--json`", ("first = second =", "second = Path('other.json')\nfirst ="))],
+    "T008": [follow("name another file", ("first = second =", "second = Path('other.json')\nfirst ="))],
     "D009": [
         follow(
             "`PortOptions(keep_gradients=True)`",

@@ -635,3 +635,57 @@ def test_a_copy_has_all_that_a_reader_needs_and_nothing_of_the_package(chain, tm
     )
     assert files == ["README.md", "pictures/a.png", "planes.py", "step_0_plain.py", "step_1_more.py"]
     assert (tmp_path / "mine" / "step_1_more.py").read_text() == "from planes import WIDTH\n"
+
+
+# -- several recipes ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def swept(monkeypatch):
+    """Let each recipe of a sweep have one check, which fails for the one called `ptb_rnn`; list their commands."""
+    commands = []
+
+    def run(case, **_told):
+        commands.append(case.words)
+        checks = [{"step": 2, "found": "0.1 apart", "is_met": "ptb_rnn" not in case.words}]
+        status = 0 if checks[0]["is_met"] else 1
+        return case.record("done", exit_status=status, output=json.dumps(checks))
+
+    monkeypatch.setattr("porting.cli.swept_commands.run_command", run)
+    return commands
+
+
+def test_several_recipes_are_checked_by_a_command_each(swept, capsys):
+    status = main(["recipe", "run", "first_port", "ptb_rnn", "--check", "--on", "local:2"])
+
+    assert status == 1
+    assert sorted(swept) == [("recipe", "run", name, "--check", "--format=json") for name in ("first_port", "ptb_rnn")]
+    assert capsys.readouterr().out.splitlines() == [
+        "ok      first_port  0 s",
+        "FAILED  ptb_rnn     0 s  step 2: 0.1 apart",
+        "of 2: 1 ok, 1 FAILED",
+    ]
+
+
+def test_all_recipes_are_those_that_are_listed(swept, tmp_path):
+    main(["recipe", "run", "--all", "--check", "--out", str(tmp_path)])
+
+    assert [words[2] for words in swept] == [recipe.name for recipe in read_recipes()]
+    assert (tmp_path / "sweep.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "name a recipe, or ask for `--all`"),
+        (["first_port", "ptb_rnn"], "a sweep checks whole recipes"),
+        (["--all", "--check", "--step=1"], "a sweep checks whole recipes"),
+        (["--all", "first_port", "--check"], "a sweep checks whole recipes"),
+        (["--all", "--check", "--resume"], "--resume goes on with the folder of --out"),
+        (["first_prt", "ptb_rnn", "--check"], "did you mean `first_port`?"),
+    ],
+)
+def test_what_is_no_sweep_of_recipes_is_refused(swept, capsys, words, said):
+    assert main(["recipe", "run", *words]) == 2
+    assert said in capsys.readouterr().err
+    assert swept == []

@@ -327,6 +327,13 @@ def test_a_script_that_is_not_there_is_refused(verify, pairs, words):
         (["train.py:make", "--bisect", "a..b", "--out", "c.json"], "--bisect writes no certificate"),
         (["--show", "c.json", "--bisect", "a..b"], "--compare and --show run no program"),
         (["--against", "plain.py"], "name a program"),
+        (["--seeds", "0..3"], "name a program"),
+        (["a.py:make", "b.py:make", "--html", "c.html"], "--html, --sign, --bisect and certificates are for one"),
+        (["a.py:make", "--seeds", "0,1", "--recheck", "c.json"], "--html, --sign, --bisect and certificates are"),
+        (["a.py:make", "--seeds", "0,1", "--seed", "3"], "--seed and --seeds say it twice"),
+        (["a.py:make", "--seeds", "3..1"], "write the first and the last one"),
+        (["a.py:make", "--resume"], "--resume goes on with the folder of --out"),
+        (["a/b.py:make", "a-b.py:make"], "two programs have the same name here"),
     ],
 )
 def test_what_does_not_belong_together_is_wrong_usage(verify, words, said):

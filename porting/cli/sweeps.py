@@ -1,6 +1,6 @@
 """A cluster runs the cases of a sweep: some processes of this machine at a time, or the workers of Ray or Dask.
 
-`porting bench --on` names it. Wherever a case runs, `run_case` gives it a process of its own.
+`--on` of `porting bench`, `verify` and `recipe run` names it. Wherever a case runs, it has a process of its own.
 """
 
 from __future__ import annotations
@@ -9,32 +9,50 @@ import argparse
 import contextlib
 import functools
 import importlib
-import json
 import os
 import platform
+import sys
 import threading
 import time
 import zlib
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
-from typing import Any, Callable, Dict, Iterator, Mapping, NamedTuple, Optional, Tuple
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, Mapping, NamedTuple, Optional, Protocol, Sequence, Tuple
 
-from porting.bench.processes import Case, Progress, run_case
-from porting.bench.results import describe_machine
+from tqdm import tqdm
+
 from porting.cli import count
 from porting.diagnostics import PortingError, require_extra
+from porting.executables.folders import lock_file
+from porting.support.process_outcomes import Progress
 
-__all__ = ["Cluster", "parse_cluster", "run_sweep", "run_there"]
+__all__ = ["ON_HELP", "Case", "Cluster", "hold_results", "parse_cluster", "run_sweep", "run_there", "tell_sweep"]
 
-_CONNECT_SECONDS, _LOOK_SECONDS = 20, 0.1
+_LOOK_SECONDS = 0.1
 
 
-Start = Callable[[Case, float, Progress], Any]
+class Case(Protocol):
+    """What a sweep runs once: a dataclass, which other machines get as it is."""
+
+    @property
+    def num_threads(self) -> int:
+        """How many threads it computes in."""
+
+    def record(self, status: str, *, reason: str = "") -> Dict[str, Any]:
+        """Return the case as the results have it."""
+
+
+Start = Callable[[Case, Optional[float], Progress], Any]
 """Has a case run, for at most so many seconds, and returns its future; other machines do not tell progress."""
 
 Run = Callable[..., Dict[str, Any]]
+"""Runs a case in a process and returns its record; other machines import it by its name."""
 
 Told = Mapping[str, Any]
+"""What `run` is told besides the case and its time."""
+
+ON_HELP = "local:N for N cases at a time, ray://HOST:PORT, ray://auto or dask://HOST:PORT (default: local:1)"
+"""The help of `--on`."""
 
 
 class Cluster(NamedTuple):
@@ -60,28 +78,87 @@ def parse_cluster(text: str) -> Cluster:
     raise argparse.ArgumentTypeError("write local:N, ray://HOST:PORT, ray://auto or dask://HOST:PORT")
 
 
-def run_sweep(
+@contextlib.contextmanager
+def hold_results(path: Optional[Path], verb: str) -> Iterator[None]:
+    """Keep other runs from a file while this one writes its results there; raises PortingError T008 where one does."""
+    with contextlib.ExitStack() as stack:
+        # devices are written as they are, and some file systems have no locks
+        if path is not None and (path.is_file() or not path.exists()):
+            with contextlib.suppress(OSError):
+                if not stack.enter_context(lock_file(path.with_name(f".{path.name}.lock"), timeout_seconds=0)):
+                    raise PortingError.of(
+                        "T008",
+                        message=f"another run of `porting {verb}` writes its results into `{path}`",
+                        help="wait for its end, or name another file",
+                    )
+        yield
+
+
+def tell_sweep(
     cluster: Cluster,
-    cases: Mapping[int, Tuple[Case, float]],
+    titles: Sequence[str],
+    waiting: Mapping[int, Tuple[Case, Optional[float]]],
     run: Run,
     *,
-    cache_dir: Optional[str],
+    told: Told,
+    sweep: str,
+    put: Callable[[int, Dict[str, Any]], str],
+) -> bool:
+    """Run the cases that wait, of those with these titles, and say how far it is; return whether an interrupt ended it.
+
+    `put` gets each record and says in some words what it has. A terminal gets a progress bar, a log a line each.
+    """
+
+    def tell(index: int, outcome: str) -> None:
+        if bar.disable:
+            print(f"[{index + 1}/{len(titles)}] {titles[index]}: {outcome}", file=sys.stderr, flush=True)
+
+    def look(under_way: Mapping[int, str], still: float) -> None:
+        doing = (f"{titles[index]}: {text}" for index, text in under_way.items())
+        bar.set_description_str("; ".join(doing) or str(cluster), refresh=False)
+        bar.n = len(titles) - still
+        bar.refresh()
+
+    with tqdm(total=len(titles), disable=None, bar_format="{desc} |{bar:20}| {percentage:3.0f}% [{elapsed}]") as bar:
+        for index in sorted(set(range(len(titles))) - set(waiting)):
+            tell(index, "done already")
+        try:
+            run_sweep(
+                cluster,
+                waiting,
+                run,
+                told=told,
+                sweep=sweep,
+                put=lambda index, record: tell(index, put(index, record)),
+                look=look,
+            )
+        except KeyboardInterrupt:
+            return True
+    return False
+
+
+def run_sweep(
+    cluster: Cluster,
+    cases: Mapping[int, Tuple[Case, Optional[float]]],
+    run: Run,
+    *,
+    told: Told,
     sweep: str,
     put: Callable[[int, Dict[str, Any]], None],
     look: Callable[[Mapping[int, str], float], None],
 ) -> None:
     """Run each of the numbered cases once, for at most so many seconds; `put` gets a record as soon as it is there.
 
-    `run` is `run_case`, for this machine. `sweep` is a name that a sweep keeps when it goes on after a kill. `look` is
-    told over and over what the cases under way do, and how many cases are still to be done. What still runs after an
-    error or an interrupt is ended. Raises PortingError T007 for a cluster that does not answer, X001 where its library
-    is not installed.
+    `run` gets a case and what it is `told`. `sweep` is a name that a sweep keeps when it goes on after a kill. `look`
+    is told over and over what the cases under way do, and how many cases are still to be done. What still runs after
+    an error or an interrupt is ended. Raises PortingError T007 for a cluster that does not answer, X001 where its
+    library is not installed.
     """
-    told = {"cache_dir": cache_dir, "folder": os.getcwd()}
+    told = {"folder": os.getcwd(), **told}
     progress: Dict[int, Tuple[str, float]] = {}
     started: Dict[int, Any] = {}
     here = cluster.kind == "local"
-    opened = _run_here(int(cluster.where), run, told) if here else _OPENERS[cluster.kind](cluster, told, sweep)
+    opened = _run_here(int(cluster.where), run, told) if here else _OPENERS[cluster.kind](cluster, run, told, sweep)
     try:
         with opened as start:
             for number, (case, timeout) in cases.items():
@@ -117,7 +194,7 @@ def _run_here(number: int, run: Run, told: Told) -> Iterator[Start]:
     """Run so many cases at a time; a thread waits for each process."""
     stopped = threading.Event()
 
-    def run_watched(case: Case, timeout: float, progress: Progress) -> Any:
+    def run_watched(case: Case, timeout: Optional[float], progress: Progress) -> Any:
         def watch(text: str, share: float) -> None:
             if stopped.is_set():
                 raise _StoppedError
@@ -140,16 +217,11 @@ def _run_here(number: int, run: Run, told: Told) -> Iterator[Start]:
 # -- other machines ----------------------------------------------------------------------------------------------------
 
 
-def run_there(case: Case, *, timeout: float, cache_dir: Optional[str], folder: str) -> Dict[str, Any]:
-    """Run a case on a machine of a cluster, in the folder in which the sweep was started, and say which machine it is.
-
-    >>> run_there(Case("tiny", "tiny", "a:b", {}), timeout=1.0, cache_dir=None, folder="/nowhere")["status"]
-    'failed'
-    """
+def run_there(run: Run, case: Case, *, folder: str, **told: Any) -> Dict[str, Any]:
+    """Run a case on a machine of a cluster, in the folder in which the sweep was started."""
     if not os.path.isdir(folder):
         return case.record("failed", reason=f"the machine {platform.node()} has no folder {folder}")
-    record = run_case(case, cache_dir=cache_dir, timeout=timeout, folder=folder)
-    return {**record, "machine": describe_machine()}
+    return run(case, folder=folder, **told)
 
 
 class _FarCase(NamedTuple):
@@ -183,17 +255,17 @@ def _refuse_silence(cluster: Cluster) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _open_ray(cluster: Cluster, told: Told, _sweep: str) -> Iterator[Start]:
+def _open_ray(cluster: Cluster, run: Run, told: Told, _sweep: str) -> Iterator[Start]:
     """Use a Ray cluster, whose tasks end with this program."""
     ray = require_extra("ray", extra="ray", message=f"`{cluster}` is named, and ray is not installed")
     with _refuse_silence(cluster):
         ray.init(address="auto" if cluster.where == "auto" else str(cluster), log_to_driver=False)
     remote = ray.remote(run_there)
 
-    def start(case: Case, timeout: float, _progress: Progress) -> Any:
+    def start(case: Case, timeout: Optional[float], _progress: Progress) -> Any:
         # not again where a worker is lost: the case may be what has ended it
-        task = remote.options(max_retries=0, num_cpus=case.settings.threads or 1)
-        return _FarCase(case, task.remote(case, timeout=timeout, **told).future())
+        task = remote.options(max_retries=0, num_cpus=case.num_threads)
+        return _FarCase(case, task.remote(run, case, timeout=timeout, **told).future())
 
     try:
         yield start
@@ -202,41 +274,53 @@ def _open_ray(cluster: Cluster, told: Told, _sweep: str) -> Iterator[Start]:
 
 
 @contextlib.contextmanager
-def _open_dask(cluster: Cluster, told: Told, sweep: str) -> Iterator[Start]:
+def _open_dask(cluster: Cluster, run: Run, told: Told, sweep: str) -> Iterator[Start]:
     """Use a Dask cluster, whose scheduler keeps cases and their records when this program is killed.
 
     The sweep that goes on gets them there by their keys, in which its name is.
     """
     dask = require_extra("distributed", extra="dask", message=f"`{cluster}` is named, and dask is not installed")
     with _refuse_silence(cluster):
-        client = dask.Client(cluster.where, timeout=_CONNECT_SECONDS)
+        # it waits for as long as Dask's own setting says, `distributed.comm.timeouts.connect`
+        client = dask.Client(cluster.where)
     futures: Dict[str, Any] = {}
-
-    def start(case: Case, timeout: float, _progress: Progress) -> Any:
-        measured = json.dumps(asdict(case), sort_keys=True, default=str)
-        key = f"porting-{sweep}-{zlib.crc32(measured.encode()):08x}"
-        futures[key] = client.submit(_run_once, case, key, timeout=timeout, **told, key=key, pure=False)
-        client.publish_dataset(futures[key], name=key, override=True)
-        return _FarCase(case, futures[key])
-
+    prefix = f"porting-{sweep}-"
     with client:
+        kept = set(client.list_datasets())
+
+        def start(case: Case, timeout: Optional[float], _progress: Progress) -> Any:
+            key = f"{prefix}{zlib.crc32(repr(case).encode()):08x}"
+            mark = _name_mark(key)
+            if key not in kept:
+                # a sweep that was killed may have begun it, of which the scheduler kept no more than this mark
+                dask.Event(mark).clear()
+            futures[key] = client.submit(_run_once, run, case, mark, timeout=timeout, **told, key=key, pure=False)
+            client.publish_dataset(futures[key], name=key, override=True)
+            return _FarCase(case, futures[key])
+
         try:
             yield start
         finally:
             with contextlib.suppress(OSError):  # a scheduler that is lost has forgotten them
                 client.cancel([*futures.values()], force=True)
-                for key in futures:
+                # those too that were done before the sweep was killed
+                for key in (name for name in client.list_datasets() if str(name).startswith(prefix)):
                     client.unpublish_dataset(key)
-                    dask.Event(key).clear()
+                    dask.Event(_name_mark(key)).clear()
 
 
-def _run_once(case: Case, key: str, **told: Any) -> Dict[str, Any]:
+def _name_mark(key: str) -> str:
+    """Name the mark that a case was begun; older versions take an argument that is a key for the result of its task."""
+    return f"begun-{key}"
+
+
+def _run_once(run: Run, case: Case, mark: str, **told: Any) -> Dict[str, Any]:
     """Run a case that no worker has begun: the scheduler gives those of a lost worker to another one."""
-    begun = importlib.import_module("distributed").Event(key)
+    begun = importlib.import_module("distributed").Event(mark)
     if begun.is_set():
         return case.record("failed", reason="the worker that had begun it was lost")
     begun.set()
-    return run_there(case, **told)
+    return run_there(run, case, **told)
 
 
-_OPENERS: Mapping[str, Callable[[Cluster, Told, str], Any]] = {"ray": _open_ray, "dask": _open_dask}
+_OPENERS: Mapping[str, Callable[[Cluster, Run, Told, str], Any]] = {"ray": _open_ray, "dask": _open_dask}
