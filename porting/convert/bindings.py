@@ -231,7 +231,7 @@ def is_looked_at(program: Program, binding: Binding) -> bool:
     """Tell whether the program copies or saves a model as a whole behind its binding, or asks for its type."""
     anchor, name = binding.before or binding.after, binding.name.rpartition(".")[2]
     looks = [call for call in program.facts.calls if call.name in _WHOLE and call.node.args]
-    looks = [call for call in looks if _list_looked_at(program, call) & {name, binding.name}]
+    looks = [call for call in looks if _collect_looked_at(program, call) & {name, binding.name}]
     if anchor is not None:
         scope = binding.file.find_function(anchor)
         own = [call for call in looks if binding.file is program.find_file(call.where.file)]
@@ -249,8 +249,8 @@ def is_moved(program: Program, binding: Binding) -> bool:
     return any(one in models for call in moves for one in call.receiver)
 
 
-def _list_looked_at(program: Program, call: Call) -> Set[str]:
-    """List what a call looks at: its first argument, or what that holds if it is a dictionary."""
+def _collect_looked_at(program: Program, call: Call) -> Set[str]:
+    """Collect what a call looks at: its first argument, or what that holds if it is a dictionary."""
     file, given = program.find_file(call.where.file), call.node.args[0]
     found = [given]
     if file is not None and isinstance(given, ast.Name):

@@ -52,9 +52,8 @@ class Reading:
     @cached_property
     def has_host_loop(self) -> bool:
         """Whether its loop stays on the host by intention: nothing in it is a fault."""
-        if any(one.name.startswith("porting.integrations") for one in self.facts.imports):
-            return True
-        return bool(self.host_ports)
+        is_of_library = any(one.name.startswith("porting.integrations") for one in self.facts.imports)
+        return is_of_library or bool(self.host_ports)
 
     @cached_property
     def has_device_calls(self) -> bool:
@@ -139,8 +138,8 @@ class Reading:
     @cached_property
     def loss_parts(self) -> Set[ProgramObject]:
         """The tensors that losses are computed of, beginning with a model's outputs; none where the host does that."""
-        is_on_host = self.host_ports or self.has_device_calls
-        return set() if is_on_host else collect_loss_parts(self.facts.list_program_objects(Kind.LOSS))
+        losses = [] if self.host_ports or self.has_device_calls else self.facts.list_program_objects(Kind.LOSS)
+        return collect_loss_parts(losses)
 
     # ---------------------------------------------------------------- where
 
