@@ -160,8 +160,8 @@ def _find_choice(file: ProgramFile, statement: ast.stmt, name: str) -> ast.stmt:
 
 
 def _choose_bindings(program: Program) -> Tuple[List[Binding], List[Tuple[Found, Undecided]]]:
-    """Choose one binding for each name that holds a trained model, the earliest; and list the sites without one."""
-    chosen: Dict[Tuple[str, str, int], Binding] = {}
+    """Choose the earliest binding of each name that holds a trained model, in each branch; list the sites without."""
+    chosen: List[Binding] = []
     undecided: List[Tuple[Found, Undecided]] = []
     whole: Set[str] = set()
     for found in program.list_sites(Role.FORWARD):
@@ -170,7 +170,19 @@ def _choose_bindings(program: Program) -> Tuple[List[Binding], List[Tuple[Found,
                 undecided.append((found, one))
             else:
                 whole.add(found.site.name.rpartition(".")[2])
-                if one.key not in chosen or one.anchor.lineno < chosen[one.key].anchor.lineno:
-                    chosen[one.key] = one
+                same = [other for other in chosen if other.key == one.key and not _excludes(one, other)]
+                if all(one.anchor.lineno < other.anchor.lineno for other in same):
+                    chosen = [other for other in chosen if other not in same] + [one]
     # a part that is called beside the whole model, as a decoder that draws samples, is none of its training
-    return list(chosen.values()), [pair for pair in undecided if pair[1].part_of not in whole]
+    return chosen, [pair for pair in undecided if pair[1].part_of not in whole]
+
+
+def _excludes(one: Binding, other: Binding) -> bool:
+    """Tell whether two bindings stand in branches of an `if` of which a run takes only one."""
+    for above in one.file.iter_above(one.anchor):
+        if isinstance(above, ast.If):
+            sides = [{id(node) for part in side for node in ast.walk(part)} for side in (above.body, above.orelse)]
+            first, second = ([id(each.anchor) in side for side in sides] for each in (one, other))
+            if any(second) and first != second:
+                return True
+    return False

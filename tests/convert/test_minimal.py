@@ -366,3 +366,31 @@ def test_a_global_that_the_main_guard_trains_becomes_a_port_behind_the_command_l
     assert not made.left
     guard = text.partition("if __name__ == '__main__':")[2]
     assert guard.index("parse_known_args") < guard.index("model = to_ipu(")
+
+
+BRANCHES = """\
+import sys
+import torch
+from torch import nn
+
+def train(model):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(3):
+        optimizer.zero_grad()
+        model(torch.randn(8, 4)).square().mean().backward()
+        optimizer.step()
+
+if len(sys.argv) > 5:
+    net = nn.Linear(4, 3)
+    train(net)
+else:
+    net = nn.Linear(4, 2)
+    train(net)
+"""
+
+
+def test_a_model_of_each_branch_becomes_a_port(tmp_path):
+    text, made = convert_text(tmp_path, BRANCHES)
+
+    assert not made.left
+    assert text.count(PORT.format("net")) == 2
