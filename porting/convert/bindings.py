@@ -8,24 +8,28 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass, replace
-from typing import Iterator, List, Optional, Sequence, Tuple, Union
+from typing import Iterator, List, Optional, Sequence, Set, Tuple, Union
 
 from porting.convert.program import Program
+from porting.convert.sites import Role
 from porting.convert.trees import (
     FUNCTIONS,
     ProgramFile,
     find_argument,
     find_default,
+    is_main_guard,
     list_bases,
     list_parameters,
     list_targets,
     write_node,
 )
+from porting.source.facts import Call
 
-__all__ = ["Binding", "Undecided", "is_looked_at", "list_bindings"]
+__all__ = ["Binding", "Undecided", "is_looked_at", "is_moved", "list_bindings"]
 
 _DEEPEST = 8
 _COPIES = ("copy.copy", "copy.deepcopy", "pickle.dump", "pickle.dumps", "torch.save")
+_MOVES = ("to", "cuda", "cpu", "half", "float", "double", "bfloat16")
 _WHOLE = ("builtins.isinstance", "builtins.type", *_COPIES)
 
 
@@ -210,7 +214,10 @@ def _bind_in_scope(file: ProgramFile, name: str, assigned: Sequence[ast.stmt], u
     depth = max((file.measure_shared(statement, one) for one in early), default=0)
     if not depth:
         return _leave(file, use, f"`{name}` is assigned behind the place where it is called")
-    block, number = file.list_blocks(statement)[depth - 1]
+    blocks = file.list_blocks(statement)
+    if depth < len(blocks) and is_main_guard(blocks[depth - 1][0][blocks[depth - 1][1]]):
+        depth += 1  # where the command line is read
+    block, number = blocks[depth - 1]
     return Binding(file, name, before=block[number])
 
 
@@ -224,10 +231,29 @@ def is_looked_at(program: Program, binding: Binding) -> bool:
     """Tell whether the program copies or saves a model as a whole behind its binding, or asks for its type."""
     anchor, name = binding.before or binding.after, binding.name.rpartition(".")[2]
     looks = [call for call in program.facts.calls if call.name in _WHOLE and call.node.args]
-    looks = [call for call in looks if write_node(call.node.args[0]) in (name, binding.name)]
+    looks = [call for call in looks if _collect_looked_at(program, call) & {name, binding.name}]
     if anchor is not None:
         scope = binding.file.find_function(anchor)
         own = [call for call in looks if binding.file is program.find_file(call.where.file)]
         own = [call for call in own if binding.file.find_function(call.node) is scope]
         looks = [call for call in looks if call not in own or call.node.lineno > anchor.lineno]
     return any("Parallel" not in write_node(call.node) for call in looks)
+
+
+def is_moved(program: Program, binding: Binding) -> bool:
+    """Tell whether the program moves or casts a model behind a binding, as it does to save or to evaluate it."""
+    first = program.get_order(binding.anchor, min)
+    calls = program.list_facts(*(found.call for found in program.list_sites(Role.FORWARD)))
+    models = [one for call in calls for one in call.receiver]
+    moves = [call for call in program.facts.list_methods(*_MOVES) if first and call.order > first]
+    return any(one in models for call in moves for one in call.receiver)
+
+
+def _collect_looked_at(program: Program, call: Call) -> Set[str]:
+    """Collect what a call looks at: its first argument, or what that holds if it is a dictionary."""
+    file, given = program.find_file(call.where.file), call.node.args[0]
+    found = [given]
+    if file is not None and isinstance(given, ast.Name):
+        found += [getattr(one, "value", given) for one in file.iter_assignments(given.id, file.find_scope(call.node))]
+    held = [value for one in found if isinstance(one, ast.Dict) for value in one.values]
+    return {write_node(one) for one in (given, *held)}

@@ -56,19 +56,20 @@ def _iter_changes(program: Program, units: Sequence[ast.stmt]) -> Iterator[Tuple
             if function not in looped and not any(isinstance(above, LOOPS) for above in file.iter_above(node)):
                 continue
             for target in list_targets(node):
-                name = target.rpartition(".")[2]
-                if name in read and ("." in target or function is None or _is_global(function, name)):
+                owner, _, name = target.rpartition(".")
+                is_read = name in read or owner and f"self.{name}" in read
+                if is_read and (owner or function is None or _is_global(function, name)):
                     yield file, node, target
 
 
 def _collect_outer(body: ast.AST) -> Set[str]:
-    """Collect the attributes, and the names of others, that a function or statement reads."""
+    """Collect the attributes, those of its object as `self.x`, and the names of others that a body reads."""
     own = {one.arg for one in ast.walk(body) if isinstance(one, ast.arg)}
     own |= {one.id for one in ast.walk(body) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
     loads = [one for one in ast.walk(body) if isinstance(getattr(one, "ctx", None), ast.Load)]
-    return {one.attr for one in loads if isinstance(one, ast.Attribute)} | {
-        one.id for one in loads if isinstance(one, ast.Name) and one.id not in own
-    }
+    attributes = [one for one in loads if isinstance(one, ast.Attribute)]
+    names = {one.id for one in loads if isinstance(one, ast.Name) and one.id not in own}
+    return names | {f"self.{one.attr}" if write_node(one.value) == "self" else one.attr for one in attributes}
 
 
 def _is_global(function: ast.AST, name: str) -> bool:

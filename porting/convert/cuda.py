@@ -10,7 +10,7 @@ import re
 from typing import Dict, Iterator, List
 
 from porting.convert.bindings import Undecided
-from porting.convert.device_option import WHY_ENVIRONMENT, DeviceOption
+from porting.convert.device_option import PROCESS_LINES, WHY_ENVIRONMENT, DeviceOption
 from porting.convert.editing import FileEdits
 from porting.convert.forward_devices import name_device
 from porting.convert.program import Program
@@ -28,14 +28,6 @@ _NO_MOVE = re.compile(r"torch\.cuda\.|(torch\.)?nn\.Module\.")  # the method its
 _STATEMENTS = ("set_device", "synchronize", "reset_peak_memory_stats", "reset_max_memory_allocated", "ipc_collect")
 _TENSORS = re.compile(r"torch\.cuda\.(\w+Tensor)$")
 _WHY_HOST = "without a GPU it stays on the host"
-_ONE_PROCESS = """
-if {test}:  # one process, unless a launcher has said otherwise
-    os.environ.setdefault("RANK", "0")
-    os.environ.setdefault("LOCAL_RANK", "0")
-    os.environ.setdefault("WORLD_SIZE", "1")
-    os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
-    os.environ.setdefault("MASTER_PORT", "29500")
-"""
 
 
 def free_of_cuda(program: Program, option: DeviceOption, edits: Dict[str, FileEdits]) -> List[Undecided]:
@@ -99,7 +91,7 @@ def _change_processes(file: ProgramFile, call: ast.Call, option: DeviceOption, e
         edits.replace(call, f"PART if {option.test} else WHOLE", "wrapper", "a port needs none", part=call.args[0])
     else:
         if not option.sets_process:
-            code = _ONE_PROCESS.format(test=option.test)
+            code = f"if {option.test}:  # one process, unless a launcher has said otherwise\n{PROCESS_LINES}"
             edits.insert_before(file.get_statement(call), code, "process", "a port has replicas instead")
         for node in [*call.args[:1], *(one.value for one in call.keywords if one.arg == "backend")]:
             if isinstance(node, ast.Constant) and node.value == "nccl":

@@ -7,15 +7,16 @@ too, and no function gets another parameter.
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import dataclass, field
 from typing import Dict, Mapping, Optional, Sequence, Tuple
 
 from porting.convert.editing import FileEdits
 from porting.convert.program import Program
-from porting.convert.trees import ProgramFile, find_keyword, write_node
+from porting.convert.trees import ProgramFile, find_keyword, is_main_guard, write_node
 from porting.source.facts import Call
 
-__all__ = ["VARIABLE", "WHY_ENVIRONMENT", "DeviceOption", "add_device_option"]
+__all__ = ["PROCESS_LINES", "VARIABLE", "WHY_ENVIRONMENT", "DeviceOption", "add_device_option"]
 
 WHY_ENVIRONMENT = "the choice of the device is kept in the environment"
 
@@ -24,19 +25,34 @@ VARIABLE = "PORT_DEVICE"
 """The environment variable that has the device of a program's port."""
 _HELP = "ipu, or sim, the simulator of an IPU: train a port"
 _KEPT = "the choice of the device is kept where all files find it"
-_PROCESS = (
-    ("RANK", "0"),
-    ("LOCAL_RANK", "0"),
-    ("WORLD_SIZE", "1"),
-    ("MASTER_ADDR", "127.0.0.1"),
-    ("MASTER_PORT", "29500"),
+_PROCESS = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+PROCESS_LINES = "\n".join(f'    os.environ.setdefault("{name}", "{given}")' for name, given in _PROCESS.items())
+"""What tells a program that it is one process, behind an `if`."""
+_ASKS_LAUNCHER = re.compile(
+    r"""(environ\.get|getenv)\(\s*["'](RANK|WORLD_SIZE)["']|["'](RANK|WORLD_SIZE)["']\s+in\s+os\.environ"""
 )
 _OWN_PARSER = """
-# `--device` is taken out of the command line before the program reads the rest of it
+# `{flag}` is taken out of the command line before the program reads the rest of it
 _device_parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-_device_parser.add_argument("--device", choices=({choices}))
+_device_parser.add_argument("{flag}", dest="device", choices=({choices}), help="{help}")
 _device, sys.argv[1:] = _device_parser.parse_known_args()
 """
+_OWN_HELP = """
+if {"-h", "--help"} & {*sys.argv}:  # beside what the program says itself
+    _device_parser.print_help()
+"""
+_COMMAND_LINES = {
+    "absl",
+    "argparse",
+    "click",
+    "docopt",
+    "fire",
+    "hydra",
+    "simple_parsing",
+    "transformers",
+    "tyro",
+    "typer",
+}
 
 
 @dataclass(frozen=True)
@@ -66,7 +82,8 @@ def add_device_option(program: Program, edits: Dict[str, FileEdits]) -> DeviceOp
     if parsed is None:
         return _add_parser(program, edits[program.main.path])
     file, call, statement = parsed
-    name = write_node(statement.targets[0]) if isinstance(statement, ast.Assign) else "args"
+    is_kept = isinstance(statement, ast.Assign) and statement.value is call
+    name = write_node(statement.targets[0]) if isinstance(statement, ast.Assign) and is_kept else "args"
     options = [one for one in program.facts.calls if one.is_method("add_argument")]
     own = next((one for one in options if "--device" in [getattr(word, "value", "") for word in one.node.args]), None)
     flag, why, value = "--device", "the command line chooses the device", f"{name}.device"
@@ -82,20 +99,29 @@ def add_device_option(program: Program, edits: Dict[str, FileEdits]) -> DeviceOp
         parser = write_node(call.func.value) if isinstance(call.func, ast.Attribute) else "parser"
         code = f'{parser}.add_argument("{flag}", choices=({_quote(CHOICES)}), help="{_HELP}")'
         edits[file.path].insert_before(statement, code, "option", why)
-    is_distributed = _is_distributed(program)
-    choice = _make_choice(value, sets_host=is_own, sets_process=is_distributed)
-    is_before = isinstance(statement, ast.Return)
-    if is_before:
+    needs_process = _needs_process(program)
+    choice = _make_choice(value, sets_host=is_own, sets_process=needs_process)
+    if not is_kept:
         edits[file.path].insert_before(statement, f"{name} = {file.text_of(call)}\n{choice}", "option", _KEPT)
         edits[file.path].replace(call, name, "option", _KEPT)
     else:
         edits[file.path].insert_after(statement, choice, "option", _KEPT)
     edits[file.path].add_import("import os", why=WHY_ENVIRONMENT)
-    return DeviceOption(flag, sets_process=is_distributed, path=file.path, statement=statement, is_before=is_before)
+    return DeviceOption(flag, sets_process=needs_process, path=file.path, statement=statement, is_before=not is_kept)
 
 
-def _is_distributed(program: Program) -> bool:
-    return any(call.name.endswith(".init_process_group") for call in program.facts.calls)
+def _needs_process(program: Program) -> bool:
+    """Tell whether the program is one of several processes in any case, and not only where a launcher has said so."""
+    made = [call for call in program.facts.calls if call.name.endswith(".init_process_group")]
+    asks = any(_ASKS_LAUNCHER.search(file.unit.text) for file in program.files.values())
+    return any(not (asks and _is_conditional(program.find_file(call.where.file), call.node)) for call in made)
+
+
+def _is_conditional(file: Optional[ProgramFile], call: ast.Call) -> bool:
+    """Tell whether an `if` stands around a call, or before it in its function."""
+    function = None if file is None else file.find_function(call)
+    before = [] if function is None else [one for one in function.body if one.lineno < call.lineno]
+    return file is not None and any(isinstance(one, ast.If) for one in (*before, *file.iter_above(call)))
 
 
 def _extend_choices(program: Program, option: Call, edits: Dict[str, FileEdits]) -> None:
@@ -114,10 +140,7 @@ def _make_choice(value: str, *, sets_host: bool, sets_process: bool) -> str:
     lines = [
         f'if {value} in ("ipu", "sim"):',
         f'    os.environ["{VARIABLE}"] = {value}',
-        *(
-            f'    os.environ.setdefault("{name}", "{given}")'
-            for name, given in ((*_PROCESS, ("MASTER_PORT", "29500")) if sets_process else ())
-        ),
+        *([PROCESS_LINES] if sets_process else []),
         *([f'    {value} = "cpu"  # where the tensors are that a port takes'] if sets_host else []),
         f'if {value} == "cpu" or "{VARIABLE}" in os.environ:',
         '    os.environ["CUDA_VISIBLE_DEVICES"] = ""',
@@ -127,20 +150,24 @@ def _make_choice(value: str, *, sets_host: bool, sets_process: bool) -> str:
 
 def _add_parser(program: Program, edits: FileEdits) -> DeviceOption:
     """Give a program without options the one for the device, by a parser of its own."""
-    is_distributed = _is_distributed(program)
-    choice = _make_choice("_device.device", sets_host=False, sets_process=is_distributed)
-    code = _OWN_PARSER.format(choices=_quote(CHOICES)) + choice
+    needs_process = _needs_process(program)
+    choice = _make_choice("_device.device", sets_host=False, sets_process=needs_process)
+    is_taken = any(re.search(r"""["']--device["']""", file.unit.text) for file in program.files.values())
+    flag = "--accelerator" if is_taken else "--device"
+    answers = not _COMMAND_LINES.isdisjoint(one.name.partition(".")[0] for one in program.facts.imports)
+    parser = _OWN_PARSER.format(flag=flag, choices=_quote(CHOICES), help=_HELP)
+    code = parser + (_OWN_HELP.lstrip() if answers else "") + choice
     anchor = _find_beginning(edits.file)
     edits.insert_before(anchor, code, "option", "the command line chooses the device")
     for name in ("argparse", "os", "sys"):
         edits.add_import(f"import {name}", why="the option for the device needs it")
-    return DeviceOption(sets_process=is_distributed, path=edits.file.path, statement=anchor, is_before=True)
+    return DeviceOption(flag, sets_process=needs_process, path=edits.file.path, statement=anchor, is_before=True)
 
 
 def _find_beginning(file: ProgramFile) -> ast.stmt:
     """Find the first statement that does something when the script is started: of its main guard, if it has one."""
     for statement in file.tree.body:
-        if isinstance(statement, ast.If) and "__name__" in write_node(statement.test):
+        if isinstance(statement, ast.If) and is_main_guard(statement):
             return statement.body[0]
     for number, statement in enumerate(file.tree.body):
         is_text = number == 0 and isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
@@ -160,15 +187,21 @@ def _find_parsing(program: Program) -> Optional[Tuple[ProgramFile, ast.Call, ast
     """Find where the command line is read: `args = parser.parse_args()`, of an `ArgumentParser`."""
     for call in program.facts.list_methods("parse_args", "parse_known_args"):
         file = program.find_file(call.where.file)
-        if file is None or call.node.args or not call.where.programs:
+        if file is None or not call.where.programs or any(isinstance(one, ast.List) for one in call.node.args):
             continue
         if any(one.name == "argparse.ArgumentParser" for one in call.receiver):
             statement = file.get_statement(call.node)
-            targets = statement.targets if isinstance(statement, ast.Assign) else []
-            is_kept = len(targets) == 1 and isinstance(targets[0], (ast.Name, ast.Attribute))
-            if (is_kept or isinstance(statement, ast.Return)) and getattr(statement, "value", None) is call.node:
+            if _keeps_options(file, call.node, statement):
                 return file, call.node, statement
     return None
+
+
+def _keeps_options(file: ProgramFile, call: ast.Call, statement: ast.stmt) -> bool:
+    """Tell whether a statement gives what is read one name, returns it, or hands it on: `main(parser.parse_args())`."""
+    if isinstance(statement, ast.Assign) and statement.value is call:
+        return len(statement.targets) == 1 and isinstance(statement.targets[0], (ast.Name, ast.Attribute))
+    inner = next(one for one in file.iter_above(call) if not isinstance(one, ast.Call))
+    return inner is statement and isinstance(statement, (ast.Assign, ast.Expr, ast.Return))
 
 
 def _quote(words: Sequence[str]) -> str:

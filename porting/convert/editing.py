@@ -111,7 +111,7 @@ class FileEdits:
         self._note(call, kind, why)
 
     def _find_key(self, statement: ast.stmt) -> Key:
-        """Find where LibCST says that a statement begins: at its first decorator, if it has one."""
+        """Find where a statement begins: at its first decorator, if it has one."""
         decorators = getattr(statement, "decorator_list", [])
         place = self.file.unit.place_of(decorators[0] if decorators else statement)
         return place.line, (place.column or 1) - (2 if decorators else 1)
@@ -246,7 +246,9 @@ class _Editor(cst.CSTTransformer):
         return places, lines
 
     def _begin(self, statement: cst.CSTNode) -> Key:
-        start = self._spans[statement].start
+        # where a statement with decorators begins depends on the version of LibCST
+        first: Any = next(iter(getattr(statement, "decorators", ())), statement)
+        start = self._spans[first].start
         return start.line, start.column
 
     def _change_block(self, original: Sequence[Any], updated: Sequence[Any]) -> List[Any]:

@@ -20,6 +20,9 @@ __all__ = ["drop_unused_imports", "eject_text", "list_names_left"]
 
 _PACKAGES = ("porting", "poptorch", "popdist")
 _OWN_NAMES = ("_device_parser", "_device")
+_OWN_HELP = m.IndentedBlock(
+    body=[m.SimpleStatementLine(body=[m.Expr(m.Call(func=m.Attribute(m.Name(_OWN_NAMES[0]))))])]
+)
 _PORT_CHOICES = frozenset({"ipu", "sim"})
 _LINE = cst.SimpleStatementLine
 _MARKED = m.TrailingWhitespace(comment=m.Comment(OWN_IMPORT))
@@ -89,7 +92,7 @@ def _leave_lines(lines: Sequence[cst.EmptyLine]) -> cst.SimpleStatementLine:
 
 
 def _is_own_comment(line: cst.EmptyLine) -> bool:
-    return line.comment is not None and "`--device` is taken out" in line.comment.value
+    return line.comment is not None and "` is taken out of the command line" in line.comment.value
 
 
 class _Ejector(cst.CSTTransformer):
@@ -136,7 +139,8 @@ class _Ejector(cst.CSTTransformer):
 
     def leave_If(self, original_node: cst.If, updated_node: cst.If) -> Any:  # noqa: N802 - LibCST's spelling
         """Leave the branch of a test that plain PyTorch takes."""
-        if _PORT_CHOICES <= _collect_texts(original_node.test) or self._is_choice_of_host(original_node.test):
+        is_choice = _PORT_CHOICES <= _collect_texts(original_node.test) or self._is_choice_of_host(original_node.test)
+        if is_choice or m.matches(original_node.body, _OWN_HELP):
             self.has_changed = True
             return _leave_lines(original_node.leading_lines)
         decided = self._decide(original_node.test)

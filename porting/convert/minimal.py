@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 from typing import Dict, Iterable, List, Optional, Set, Tuple
 
-from porting.convert.bindings import Binding, Undecided, is_looked_at, list_bindings
+from porting.convert.bindings import Binding, Undecided, is_looked_at, is_moved, list_bindings
 from porting.convert.changing_values import list_changes
 from porting.convert.device_option import WHY_ENVIRONMENT, DeviceOption
 from porting.convert.editing import FileEdits
@@ -70,7 +70,7 @@ def port_models(program: Program, option: DeviceOption, edits: Dict[str, FileEdi
             if binding.key not in made:
                 made.add(binding.key)
                 _insert_calls(edits, binding, option, _name_each(binding))
-    kept = [binding for binding in bindings if is_looked_at(program, binding)]
+    kept = [binding for binding in bindings if is_looked_at(program, binding) or is_moved(program, binding)]
     for binding in bindings:
         if binding.key in made:
             continue  # its calls go to the device already
@@ -121,7 +121,7 @@ def _put_penalties_on_host(
         words = {one.arg: one.value for one in call.node.keywords}
         file = program.find_file(call.where.file)
         is_higher = "create_graph" in words and write_node(words["create_graph"]) != "False"
-        if call.name != "torch.autograd.grad" or file is None or not is_higher:
+        if call.name != "torch.autograd.grad" or file is None or not is_higher or not call.where.programs:
             continue
         outputs = words.get("outputs", call.node.args[0] if call.node.args else call.node)
         scope = file.find_function(call.node) or file.tree
@@ -145,12 +145,23 @@ def _bind_making(file: ProgramFile, call: ast.Call) -> Optional[Binding]:
     parts = getattr(getattr(statement, "value", None), "elts", [])
     if len(targets) == len(parts) > 1:
         targets = [name for name, part in zip(targets, parts) if part is call]
-    return Binding(file, targets[0], after=statement) if len(targets) == 1 else None
+    return Binding(file, targets[0], after=_find_choice(file, statement, targets[0])) if len(targets) == 1 else None
+
+
+def _find_choice(file: ProgramFile, statement: ast.stmt, name: str) -> ast.stmt:
+    """Find the outermost `if` around what makes a model whose other branches make one of the same name."""
+    chosen, makings = statement, [*file.iter_assignments(name, file.find_scope(statement))]
+    for above in file.iter_above(statement) if isinstance(getattr(statement, "value", None), ast.Call) else ():
+        if not isinstance(above, ast.If):
+            break
+        inside = {*ast.walk(above)} - {*ast.walk(chosen)}
+        chosen = above if any(one in inside for one in makings) else chosen
+    return chosen
 
 
 def _choose_bindings(program: Program) -> Tuple[List[Binding], List[Tuple[Found, Undecided]]]:
-    """Choose one binding for each name that holds a trained model, the earliest; and list the sites without one."""
-    chosen: Dict[Tuple[str, str, int], Binding] = {}
+    """Choose the earliest binding of each name that holds a trained model, in each branch; list the sites without."""
+    chosen: List[Binding] = []
     undecided: List[Tuple[Found, Undecided]] = []
     whole: Set[str] = set()
     for found in program.list_sites(Role.FORWARD):
@@ -159,7 +170,19 @@ def _choose_bindings(program: Program) -> Tuple[List[Binding], List[Tuple[Found,
                 undecided.append((found, one))
             else:
                 whole.add(found.site.name.rpartition(".")[2])
-                if one.key not in chosen or one.anchor.lineno < chosen[one.key].anchor.lineno:
-                    chosen[one.key] = one
+                same = [other for other in chosen if other.key == one.key and not _excludes(one, other)]
+                if all(one.anchor.lineno < other.anchor.lineno for other in same):
+                    chosen = [other for other in chosen if other not in same] + [one]
     # a part that is called beside the whole model, as a decoder that draws samples, is none of its training
-    return list(chosen.values()), [pair for pair in undecided if pair[1].part_of not in whole]
+    return chosen, [pair for pair in undecided if pair[1].part_of not in whole]
+
+
+def _excludes(one: Binding, other: Binding) -> bool:
+    """Tell whether two bindings stand in branches of an `if` of which a run takes only one."""
+    for above in one.file.iter_above(one.anchor):
+        if isinstance(above, ast.If):
+            sides = [{id(node) for part in side for node in ast.walk(part)} for side in (above.body, above.orelse)]
+            first, second = ([id(each.anchor) in side for side in sides] for each in (one, other))
+            if any(second) and first != second:
+                return True
+    return False

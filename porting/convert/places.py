@@ -16,7 +16,15 @@ from porting.convert.bindings import Binding, list_bindings
 from porting.convert.names import collect_reads, get_root, parse_expression, substitute
 from porting.convert.program import Program
 from porting.convert.training_step import StepError, TrainingStep
-from porting.convert.trees import Function, ProgramFile, find_argument, find_default, list_parameters, write_node
+from porting.convert.trees import (
+    Function,
+    ProgramFile,
+    find_argument,
+    find_default,
+    is_main_guard,
+    list_parameters,
+    write_node,
+)
 from porting.convert.warm_up import find_loader
 
 __all__ = ["PortPlace", "find_place"]
@@ -125,7 +133,10 @@ def _settle(level: _Level) -> PortPlace:
     again = around[depths["optimizer"]]
     if depths.get("model", depths["optimizer"]) < depths["optimizer"] and file.find_loop(again) is not None:
         raise StepError(file, again, "the optimizer is made anew for the same model")
-    return PortPlace(file, around[max(depths.values())], level.texts)
+    depth = max(depths.values())
+    # behind the command line
+    depth += depth + 1 < len(around) and is_main_guard(around[depth])
+    return PortPlace(file, around[depth], level.texts)
 
 
 def _climb(program: Program, level: _Level) -> _Level:

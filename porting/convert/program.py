@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import os
 from dataclasses import dataclass, field
-from typing import Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Type, TypeVar
+from typing import Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Type, TypeVar
 
 from porting.convert.sites import Role, Site
 from porting.convert.trees import Function, ProgramFile, list_bases, write_node
@@ -129,12 +129,12 @@ class Program:
                 if node is not None:
                     yield file, node
 
-    def get_order(self, node: ast.AST) -> int:
-        """Return when the walk came to the last call in a statement; 0 for one without."""
+    def get_order(self, node: ast.AST, choose: Callable[..., int] = max) -> int:
+        """Return when the walk came to the last call in a statement, or to another one; 0 for one without."""
         if not self._orders:
             # of what a program comes to; functions that nothing calls are walked last
             self._orders = {id(call.node): call.order for call in self.facts.calls if call.where.programs}
-        return max((self._orders.get(id(one), 0) for one in ast.walk(node)), default=0)
+        return choose((self._orders[id(one)] for one in ast.walk(node) if id(one) in self._orders), default=0)
 
     def iter_classes(self, name: str) -> Iterator[Tuple[ProgramFile, ast.ClassDef]]:
         """Iterate over the classes of a name, and over their bases in the program."""

@@ -19,6 +19,7 @@ __all__ = [
     "find_argument",
     "find_default",
     "find_keyword",
+    "is_main_guard",
     "iter_blocks",
     "list_bases",
     "list_parameters",
@@ -116,9 +117,7 @@ class ProgramFile:
         """Find the outermost statement around one in its scope, within main guards and `with` blocks."""
         for block, number in self.list_blocks(statement):
             one = block[number]
-            is_open = isinstance(one, (ast.With, ast.AsyncWith))
-            is_main = isinstance(one, ast.If) and "__name__" in write_node(one.test)
-            if not (is_open or is_main):
+            if not (isinstance(one, (ast.With, ast.AsyncWith)) or is_main_guard(one)):
                 return one
         return statement
 
@@ -145,6 +144,11 @@ class ProgramFile:
     def text_of(self, node: ast.AST) -> str:
         """Return the source of an expression, in one line."""
         return self.unit.text_of(node) or write_node(node)
+
+
+def is_main_guard(statement: ast.stmt) -> bool:
+    """Tell whether what stands in a statement is run where its file is started, and not where it is imported."""
+    return isinstance(statement, ast.If) and "__name__" in write_node(statement.test)
 
 
 def list_parameters(scope: ast.AST) -> List[str]:

@@ -23,6 +23,7 @@ from porting.convert.commands import DEFAULT_PORT_ARGUMENTS
 from porting.convert.conversion import PLAIN, POPTORCH, STYLES, Conversion, plan_conversion
 from porting.convert.dry_run import DryRun, run_program
 from porting.convert.ejection import plan_ejection
+from porting.convert.leftovers import list_leftovers
 from porting.convert.port_proof import prove_ports
 from porting.convert.program import read_program
 from porting.convert.proof import prove_conversion
@@ -134,7 +135,7 @@ def _convert(target: Target, arguments: argparse.Namespace, tell: Tell) -> Tuple
             notes.append(f"the {style} style was not taken: {path}:{one.line}: {one.reason}")
             continue
         is_tried = target.is_run and not arguments.plan and bool(made.changed)
-        proof = _prove(target, made, arguments, tell) if is_tried else None
+        proof = _prove(target, made, arguments, tell, is_last=is_last) if is_tried else None
         if is_last or proof is None or proof.is_proven:
             break
         reason = next(one.reason for one in proof.columns if one.outcome is not Passed.PASSED)
@@ -151,10 +152,12 @@ def _observe(target: Target, tell: Tell, notes: List[str]) -> DryRun:
     return seen
 
 
-def _prove(target: Target, made: Conversion, arguments: argparse.Namespace, tell: Tell) -> Proof:
+def _prove(
+    target: Target, made: Conversion, arguments: argparse.Namespace, tell: Tell, *, is_last: bool = False
+) -> Proof:
     """Prove a conversion on a copy, which commands name as the folder that is written.
 
-    One that could not be written is refused before, as a proof takes its time.
+    One that could not be written is refused before, as a proof takes its time. What the last one lacks is left.
     """
     if arguments.write:
         require_destination(target.root, made.changed, before=made.before, out=arguments.out)
@@ -184,6 +187,8 @@ def _prove(target: Target, made: Conversion, arguments: argparse.Namespace, tell
             proof = prove_ports(program, num_steps=steps, seed=seed, tell=tell_name)
         else:
             proof = prove_conversion(program, num_steps=steps, seed=seed, tell=tell_name)
+        if is_last and not proof.is_proven:
+            made.left += list_leftovers(made, str(converted / inside))
     return Proof(
         tuple(
             replace(one, reason=temporary.sub(place, one.reason), command=temporary.sub(place, one.command))

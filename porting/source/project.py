@@ -145,9 +145,11 @@ class Project:
             return []
         parts = name.split(".") if name else []
         search = self._get_search(importer)
-        for folders in self._iter_searched(importer, level):
+        for number, folders in enumerate(self._iter_searched(importer, level)):
             if level and not parts:
                 return [self._find_package(folders, search)]
+            if number and parts[0] in _STANDARD_LIBRARY:
+                break  # Python's own comes before what is only guessed
             spots = self._folders.locate(parts, folders)
             is_whole = len(spots) == len(parts) and not spots[-1].is_compiled
             if is_whole and not (spots[-1].is_namespace and not level and is_foreign(parts[0], search)):

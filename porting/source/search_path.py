@@ -130,10 +130,10 @@ def make_search_path(script: str) -> SearchPath:
     given = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder and not _is_ours(folder)]
     repository = _find_repository(os.path.abspath(own))
     above = [top, go_up(top)]
-    while repository and not _is_same(above[-1], repository) and len(above) < _DEEPEST:
+    while repository and _is_below(above[-1], repository) and len(above) < _DEEPEST:
         above.append(go_up(above[-1]))
-    if repository and _is_same(top, repository):
-        del above[1:]
+    if repository and not _is_below(top, repository):
+        del above[1:]  # the repository, or the folder of a repository that is a package
     guessed = [folder for up in above for folder in (up, os.path.normpath(os.path.join(up, "src")))]
     folders = [own, *([] if top == own else [top]), *map(os.path.normpath, given)]
     if os.path.basename(os.path.abspath(top)) in _INSTALLED:
@@ -153,8 +153,8 @@ def go_up(folder: str) -> str:
     return "" if up == os.curdir else up
 
 
-def _is_same(one: str, other: str) -> bool:
-    return os.path.abspath(one) == os.path.abspath(other)
+def _is_below(folder: str, repository: str) -> bool:
+    return os.path.abspath(folder).startswith(os.path.join(repository, ""))
 
 
 @functools.lru_cache(maxsize=1024)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import re
 from contextlib import contextmanager, nullcontext
-from typing import Any, Callable, Dict, Iterator, List, Optional, Protocol, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Protocol, Sequence, Tuple
 
 import torch
 from torch import nn
@@ -211,6 +211,8 @@ class ProgramObserver:
                         unknown = _UNKNOWN_ANCHOR.search(str(error))
                         if unknown is None or anchored.pop(unknown[1], None) is None:
                             raise
+                        if not any(_GRADIENT + name in anchored for name in names):
+                            break  # none is called so
                 for name in names:
                     anchored.pop(_GRADIENT + name, None)
             return run(executor, *args, **kwargs)
@@ -264,9 +266,8 @@ class ProgramObserver:
         anchored = {
             name: executor.getAnchoredTensor(_GRADIENT + name).reshape(-1, *one.shape)
             for whole, one in named
-            # without what stands before the first dot, which is a wrapper's
-            for name in (whole, whole.partition(".")[2])
-            if _GRADIENT + name in options.anchored_tensors
+            for name in [_name_anchor(whole, options.anchored_tensors)]
+            if name
         }
         # where they are clipped there is one for all micro-batches, which is not theirs
         gradients = {name: factor * one[-size:].sum(0) for name, one in anchored.items() if len(one) >= size}
@@ -359,6 +360,11 @@ def _iter_anchors(names: List[str]) -> Iterator[List[str]]:
     if len({name.partition(".")[0] for name in names}) == 1 and all(inner):
         yield inner
     yield names
+
+
+def _name_anchor(name: str, anchored: Mapping[str, object]) -> str:
+    """Return the name by which a parameter's gradient is kept: its own, or that without a wrapper's; none without."""
+    return next((one for one in (name, name.partition(".")[2]) if _GRADIENT + one in anchored), "")
 
 
 def _copy_tensors(returned: object) -> Any:

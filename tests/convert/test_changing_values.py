@@ -62,6 +62,8 @@ def test_what_the_loss_reads_is_told_where_the_loss_is_a_part_of_the_port(tmp_pa
 
 
 @pytest.mark.parametrize("style", ["idiomatic", "minimal"])
-@pytest.mark.parametrize("line", ["best = 2.0", "model.state = torch.zeros(4)", "optimizer.scale = None"])
+@pytest.mark.parametrize(
+    "line", ["best = 2.0", "scale = 2.0", "model.state = torch.zeros(4)", "optimizer.scale = None"]
+)
 def test_what_neither_reads_and_what_is_no_number_is_not(tmp_path, line, style):
     assert list_left(tmp_path, line, style) == []

@@ -35,6 +35,9 @@ def choose(monkeypatch):
         "",
         _PARSED + "args = parser.parse_args()\n",
         _PARSED + "def read():\n    return parser.parse_args()\nargs = read()\n",
+        _PARSED + "import sys\nargs = parser.parse_args(sys.argv[1:])\n",
+        _PARSED + "def check(args):\n    assert args.lr != 7\n    return args\nargs = check(parser.parse_args())\n",
+        _PARSED + "def check(args):\n    assert args.lr != 7\ncheck(parser.parse_args())\n",
         _PARSED
         + "parser.add_argument('--device', default='cpu', choices=['cpu', 'cuda'])\nargs = parser.parse_args()\n"
         + "assert args.device == 'cpu'\n",
@@ -51,3 +54,49 @@ def test_the_device_is_chosen_and_the_rest_of_the_command_line_is_the_programs(t
     assert choose(text, words[0], "tpu") == 2
     if own:
         assert choose(text, "--lr", "1", *words) == "sim"
+
+
+_OF_LAUNCHER = """\
+import os
+import torch.distributed as dist
+is_one_of_several = {test}
+if is_one_of_several:
+    dist.init_process_group("gloo")
+"""
+
+
+@pytest.mark.parametrize(
+    "test", ["int(os.environ.get('RANK', -1)) != -1", "'WORLD_SIZE' in os.environ", "os.getenv('RANK') is not None"]
+)
+def test_a_program_that_asks_whether_it_was_launched_is_told_nothing(tmp_path, test):
+    text, _made = convert_text(tmp_path, _OF_LAUNCHER.format(test=test) + LOOP)
+    assert "RANK" not in text.partition("is_one_of_several")[0]
+
+
+def test_a_program_that_is_one_of_several_in_any_case_is_told_so(tmp_path):
+    text, _made = convert_text(tmp_path, _OF_LAUNCHER.format(test="os.environ['RANK']") + LOOP)
+    assert "RANK" in text.partition("is_one_of_several")[0]
+
+
+_CLICK = """\
+import click
+@click.command()
+@click.option("--device", default="cuda")
+def train(device):
+    pass
+"""
+
+
+def test_a_device_of_another_librarys_command_line_stays_the_programs_own(tmp_path):
+    text, made = convert_text(tmp_path, _CLICK + LOOP)
+
+    assert '_device_parser.add_argument("--accelerator", dest="device", choices=' in text
+    assert made.option.make_arguments("sim") == ("--accelerator", "sim")
+
+
+def test_the_option_is_in_the_help_of_a_program_that_another_library_answers_for(tmp_path, choose, capsys):
+    text, _made = convert_text(tmp_path, "import click\n" + LOOP)
+
+    choose(text.replace("import click\n", ""), "--help")
+
+    assert "--device {ipu,sim,cpu,cuda}" in capsys.readouterr().out

@@ -50,6 +50,13 @@ def test_insertions_stand_in_the_block_and_keep_every_comment(edits_of):
     assert left == _TEXT.split("\n")
 
 
+def test_an_insertion_before_what_is_decorated_stands_before_its_decorators(edits_of):
+    edits = edits_of("import a\n\n\n@a.b(1)\n@a.c\nclass D:\n    pass\n")
+    edits.insert_before(edits.file.tree.body[1], "new = 0", "port", "a reason")
+
+    assert edits.apply().decode() == "import a\n\n\nnew = 0\n@a.b(1)\n@a.c\nclass D:\n    pass\n"
+
+
 @pytest.mark.parametrize(("end", "indent"), [("\r\n", "    "), ("\n", "\t"), ("\r\n", "\t")])
 def test_line_ends_and_tabs_are_those_of_the_file(edits_of, end, indent):
     text = _TEXT.replace("    ", indent).replace("\n", end)

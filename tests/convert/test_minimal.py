@@ -183,7 +183,14 @@ CALLS = 'DeviceCalls({0}, device=os.environ["PORT_DEVICE"]).install()'
 
 
 @pytest.mark.parametrize(
-    "line", ["assert isinstance(model, nn.Linear)", "torch.save(model, 'whole.pt')", "best = copy.deepcopy(model)"]
+    "line",
+    [
+        "assert isinstance(model, nn.Linear)",
+        "torch.save(model, 'whole.pt')",
+        "best = copy.deepcopy(model)",
+        "torch.save({'epoch': 1, 'net': model}, 'whole.pt')",
+        "state = {'net': model}; torch.save(state, 'whole.pt')",
+    ],
 )
 def test_a_model_that_is_looked_at_later_stays_the_object_that_it_is(tmp_path, line):
     text, made = convert_text(tmp_path, f"import copy\n{LOOP}{line}\n")
@@ -191,6 +198,22 @@ def test_a_model_that_is_looked_at_later_stays_the_object_that_it_is(tmp_path, l
     assert not made.left
     assert CALLS.format("model") in text
     assert "to_ipu" not in text
+
+
+@pytest.mark.parametrize("move", ["model.cpu()", "model.to('cpu')", "evaluate(model)"])
+def test_a_model_that_is_moved_later_stays_the_object_that_it_is(tmp_path, move):
+    evaluate = "def evaluate(net):\n    net.to('cpu')\n\n\n"
+    text, made = convert_text(tmp_path, f"{evaluate}{LOOP}{move}\n", style="minimal")
+
+    assert not made.left
+    assert CALLS.format("model") in text
+
+
+def test_a_model_that_is_moved_before_becomes_a_port(tmp_path):
+    program = LOOP.replace("optimizer =", "model = model.to('cpu')\noptimizer =", 1)
+    text, _made = convert_text(tmp_path, program, style="minimal")
+
+    assert PORT.format("model") in text
 
 
 def test_a_copy_that_is_made_before_is_one_of_the_plain_model(tmp_path):
@@ -290,3 +313,84 @@ def test_a_gradient_of_a_gradient_of_a_model_that_is_no_port_is_left(tmp_path):
     assert [(one.line, one.reason) for one in made.left] == [
         (9, "a gradient of a gradient is asked for, which no device computes")
     ]
+
+
+def test_a_gradient_of_a_gradient_in_a_function_that_nothing_calls_is_none(tmp_path):
+    unused = (
+        "def penalize(out, x, create_graph=False):\n    return torch.autograd.grad(out, x, create_graph=create_graph)\n"
+    )
+    _text, made = convert_text(tmp_path, f"{unused}\n\n{LOOP}", style="minimal")
+
+    assert not made.left
+
+
+CHOSEN = """\
+import sys
+import torch
+from torch import nn
+
+class Net(nn.Linear):
+    def compute(self, x):
+        return self(x).square().mean()
+
+class Other(Net):
+    pass
+
+if len(sys.argv) > 5:
+    net = Other(4, 2)
+else:
+    net = Net(4, 2)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for step in range(3):
+    loss = net.compute(torch.randn(8, 4))
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def test_each_of_several_models_that_a_program_chooses_from_runs_on_the_device(tmp_path):
+    text, made = convert_text(tmp_path, CHOSEN)
+
+    assert not made.left
+    behind = text.partition("    net = Net(4, 2)\n")[2]
+    assert behind.startswith('if "PORT_DEVICE" in os.environ:\n    ' + CALLS.format("net"))
+    assert text.count("DeviceCalls(") == 1
+
+
+@pytest.mark.parametrize("style", ["idiomatic", "minimal"])
+def test_a_global_that_the_main_guard_trains_becomes_a_port_behind_the_command_line(tmp_path, style):
+    head, _, loop = LOOP.partition("for step")
+    body = "".join(f"    {line}\n" for line in f"for step{loop}".splitlines())
+    text, made = convert_text(tmp_path, f"{head}def train():\n{body}\nif __name__ == '__main__':\n    train()\n")
+
+    assert not made.left
+    guard = text.partition("if __name__ == '__main__':")[2]
+    assert guard.index("parse_known_args") < guard.index("model = to_ipu(")
+
+
+BRANCHES = """\
+import sys
+import torch
+from torch import nn
+
+def train(model):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(3):
+        optimizer.zero_grad()
+        model(torch.randn(8, 4)).square().mean().backward()
+        optimizer.step()
+
+if len(sys.argv) > 5:
+    net = nn.Linear(4, 3)
+    train(net)
+else:
+    net = nn.Linear(4, 2)
+    train(net)
+"""
+
+
+def test_a_model_of_each_branch_becomes_a_port(tmp_path):
+    text, made = convert_text(tmp_path, BRANCHES)
+
+    assert not made.left
+    assert text.count(PORT.format("net")) == 2

@@ -43,6 +43,15 @@ def test_an_import_is_found_beside_the_importer(tmp_path):
     assert project.entries == [str(tmp_path / "train.py")]
 
 
+def test_what_python_has_itself_is_no_file_of_a_folder_that_is_only_guessed(tmp_path):
+    write(tmp_path, scripts__train="", time="", tools="")
+    project = read_programs([tmp_path / "scripts" / "train.py"])
+    train = project.modules[project.entries[0]]
+
+    found = [project.resolve_import(name, train) for name in ("time", "tools")]
+    assert [[module.name for module in modules] for modules in found] == [[], ["tools"]]
+
+
 def test_a_relative_import_is_found_in_its_package(tmp_path):
     write(tmp_path, pkg__a__train="", pkg__b__net="")
     project = read_programs([tmp_path / "pkg" / "a" / "train.py"])

@@ -82,6 +82,18 @@ def test_of_a_package_the_folder_above_is_searched(project):
     assert make_search_path("scripts/train.py").folders == ["scripts", ""]
 
 
+def test_of_a_repository_that_is_a_package_the_folder_above_is_searched_and_none_higher(tmp_path):
+    repository = tmp_path / "above" / "own"
+    (repository / ".git").mkdir(parents=True)
+    (repository / "__init__.py").touch()
+
+    path = make_search_path(str(repository / "train.py"))
+
+    searched = {os.path.abspath(folder) for folder in (*path.folders, *path.guessed)}
+    assert str(repository.parent) in searched
+    assert str(tmp_path) not in searched
+
+
 def test_a_requirement_is_a_library(project):
     search = make_search_path("scripts/train.py")
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from porting.diagnostics import ExecutableError, PortingError
+from porting.verify.observation import ProjectRun
 from porting.verify.plain_runs import Perturbation
 from porting.verify.program_runs import ProgramPair, ProgramRuns
 
@@ -29,9 +30,10 @@ def observe(tmp_path, monkeypatch):
     """Run a program, given as text, and return what was observed."""
     monkeypatch.chdir(tmp_path)
 
-    def run(source, *, steps=3, arguments=(), is_port=False, **perturbation):
+    def run(source, *, steps=3, arguments=(), is_port=False, project=None, **perturbation):
         Path("program.py").write_text(source)
-        runs = ProgramRuns(ProgramPair("program.py", "program.py", arguments, arguments), 0, "sim", lambda _stage: None)
+        pair = ProgramPair("program.py", "program.py", arguments, arguments)
+        runs = ProgramRuns(pair, 0, "sim", lambda _stage: None, ported_project=project)
         return runs.run_port(steps) if is_port else runs.run_plain(steps, Perturbation("", **perturbation))[0]
 
     return run
@@ -180,6 +182,32 @@ for number in range(2):
 
     (reference,) = observe(plain, steps=2).trainings
     assert training.record.losses[2] == pytest.approx(reference.record.losses[2])
+
+
+def test_gradients_of_a_project_are_kept_also_where_one_part_has_all_weights(observe, tmp_path):
+    source = BEGIN.replace("nn.Linear(3, 2)", "nn.Sequential(nn.Linear(3, 2))")
+    port = "from porting import to_ipu\nported = to_ipu(model, nn.MSELoss(), optimizer=optimizer)\n"
+
+    project = ProjectRun((str(tmp_path),))
+    (training,) = observe(f"{source}{port}ported(x, torch.zeros(4, 2))", is_port=True, project=project).trainings
+
+    assert set(training.record.sketches["gradient", 1]) == {"0.weight", "0.bias"}
+
+
+def test_gradients_of_a_project_are_kept_also_where_a_part_has_the_names_of_the_whole(observe, tmp_path):
+    model = "class Net(nn.Linear):\n    def forward(self, x):\n        return self.part(super().forward(x))\n"
+    model += "model = Net(3, 2)\nmodel.part = nn.Linear(2, 2)"
+    port = "from porting import to_ipu\nported = to_ipu(model, nn.MSELoss(), optimizer=optimizer)\n"
+
+    source = f"{BEGIN.replace('model = nn.Linear(3, 2)', model)}{port}ported(x, torch.zeros(4, 2))"
+    (training,) = observe(source, is_port=True, project=ProjectRun((str(tmp_path),))).trainings
+
+    assert {name: sketch.shape for name, sketch in training.record.sketches["gradient", 1].items()} == {
+        "weight": (2, 3),
+        "bias": (2,),
+        "part.weight": (2, 2),
+        "part.bias": (2,),
+    }
 
 
 def test_a_step_on_the_host_of_what_a_device_trains_is_none(observe):

@@ -95,6 +95,8 @@ class _Context(FunctionCtx):
         """What `save_for_backward` got."""
         return tuple(self.to_save)
 
+    saved_variables = saved_tensors  # its name in early torch, which torch still knows
+
 
 def _refuse_without_static_form(cls: Any, context: _Context, results: Sequence[Any]) -> None:
     reason = ""

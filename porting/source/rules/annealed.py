@@ -43,8 +43,8 @@ def iter_annealed_values(reading: Reading) -> Iterator[Finding]:
     """C020: a number that changes from step to step goes into the loss, or into the model."""
     counted = _Counted(reading)
     for call in reading.facts.calls:
-        takes = call.is_on(Kind.MODULE) and not call.name.startswith(".")
-        # a port's call refuses what is no tensor by itself
+        # a module beside a port is called on the host, and a port's call refuses what is no tensor by itself
+        takes = call.is_on(Kind.MODULE) and not call.name.startswith(".") and not reading.ports
         takes = takes or not call.is_method("backward", "item") and not reading.loss_parts.isdisjoint(call.result)
         names = counted.collect_around(call.where) if takes and not call.where.in_forward else set()
         if names and _has_counted(names, _list_plain(call)):

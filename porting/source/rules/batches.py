@@ -202,6 +202,7 @@ def _is_set_before(loop: ast.AST, node: ast.AST, names: Set[str]) -> bool:
 # -------------------------------------------------------------------------------- environments
 
 
+@rule(in_host_loops=False)
 def iter_data_from_models(reading: Reading) -> Iterator[Finding]:
     """B020: an environment is stepped with what the model has chosen."""
     if reading.training_ports and reading.facts.list_methods("inference"):
@@ -224,6 +225,7 @@ def iter_data_from_models(reading: Reading) -> Iterator[Finding]:
 # -------------------------------------------------------------------------------- early exits
 
 
+@rule(in_host_loops=False)
 def iter_early_exits(reading: Reading) -> Iterator[Finding]:
     """B021: a loop over batches is left by what a step found, or after a number of batches."""
     seen: Set[ast.AST] = set()

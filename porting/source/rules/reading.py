@@ -52,9 +52,13 @@ class Reading:
     @cached_property
     def has_host_loop(self) -> bool:
         """Whether its loop stays on the host by intention: nothing in it is a fault."""
-        if any(one.name.startswith("porting.integrations") for one in self.facts.imports):
-            return True
-        return bool(self.host_ports)
+        is_of_library = any(one.name.startswith("porting.integrations") for one in self.facts.imports)
+        return is_of_library or bool(self.host_ports)
+
+    @cached_property
+    def has_device_calls(self) -> bool:
+        """Whether calls of a plain module go to a device, which leave it the object that it is."""
+        return any(call.name == "porting.integrations.DeviceCalls" for call in self.facts.calls)
 
     @cached_property
     def host_ports(self) -> List[ProgramObject]:
@@ -133,8 +137,9 @@ class Reading:
 
     @cached_property
     def loss_parts(self) -> Set[ProgramObject]:
-        """The tensors that losses are computed of, beginning with a model's outputs."""
-        return collect_loss_parts(self.facts.list_program_objects(Kind.LOSS))
+        """The tensors that losses are computed of, beginning with a model's outputs; none where the host does that."""
+        losses = [] if self.host_ports or self.has_device_calls else self.facts.list_program_objects(Kind.LOSS)
+        return collect_loss_parts(losses)
 
     # ---------------------------------------------------------------- where
 

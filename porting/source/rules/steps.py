@@ -174,6 +174,8 @@ def iter_synchronisation(reading: Reading) -> Iterator[Finding]:
         yield reading.report("O016", call.place)
 
 
+# on a port of a loop on the host it says nothing
+@rule(in_host_loops=False)
 def iter_switched_synchronisation(reading: Reading) -> Iterator[Finding]:
     """O016: an attribute says when gradients are synchronised."""
     for statement in reading.facts.statements:

@@ -20,13 +20,13 @@ __all__ = ["iter_pickled_models", "iter_shared_files"]
 
 
 def iter_pickled_models(reading: Reading) -> Iterator[Finding]:
-    """K005 and K006: a checkpoint holds the model itself, or the port."""
+    """K005 and K006: a checkpoint holds the model itself, which device calls leave as it is, or the port."""
     for call in reading.facts.calls:
         if name_last(call.name) == "save" and call.name.startswith("torch.") and call.arguments:
             kinds = {one.kind for one in call.arguments[0]}
             if Kind.PORT in kinds:
                 yield reading.report("K006", call.place)
-            elif Kind.MODULE in kinds:
+            elif Kind.MODULE in kinds and not reading.has_device_calls:
                 yield reading.report("K005", call.place)
 
 

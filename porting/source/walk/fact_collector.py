@@ -191,7 +191,8 @@ class FactCollector:
         for call in self._calls.values():
             _learn_of_loop(call)
             _learn_of_outer_loops(call.where.loops)
-        self._move_losses()
+        if not any(map(_leaves_loss, self._calls.values())):
+            self._move_losses()
         facts = Facts(
             calls=list(self._calls.values()),
             statements=[statement for statement in self._statements.values() if not statement.asks],
@@ -225,6 +226,13 @@ class FactCollector:
                 found.add(body)
                 waiting.extend(self._entered.get(body, ()))
         return found
+
+
+def _leaves_loss(call: Call) -> bool:
+    """Tell whether a call makes a port whose loss stays on the host."""
+    words = call.node.keywords if "loop" in call.keywords else []
+    is_of_host = any(word.arg == "loop" and getattr(word.value, "value", "") == "host" for word in words)
+    return is_of_host or call.name == "porting.integrations.DeviceCalls"
 
 
 def _computes_loss(call: Call) -> bool:

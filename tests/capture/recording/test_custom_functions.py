@@ -46,6 +46,15 @@ class Masked(Function):
         return gradient
 
 
+class Early(Masked):
+    """What is saved has the name of early torch."""
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (x,) = ctx.saved_variables
+        return gradient * (x.abs() <= 1)
+
+
 class Reversal(Function):
     @staticmethod
     def forward(ctx, x, factor):
@@ -175,6 +184,7 @@ def product(net, x):
 FUNCTIONS = {
     "straight-through": lambda net, x: Rounding.apply(x),
     "straight-through, masked": lambda net, x: Masked.apply(x),
+    "straight-through, in early words": lambda net, x: Early.apply(x),
     "reversal": lambda net, x: Reversal.apply(x, 0.5),
     "the input itself": lambda net, x: Same.apply(x),
     "changed afterwards": lambda net, x: Rounding.apply(x).relu_(),

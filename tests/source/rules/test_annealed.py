@@ -112,3 +112,29 @@ def test_an_attribute_by_what_a_trainer_counts(find):
     """
 
     assert find(program) == ["C020:14"]
+
+
+@pytest.mark.parametrize(("port", "count"), [("", 1), ("model = porting.to_ipu(model, loop='host')", 0)])
+def test_a_number_for_a_part_that_is_called_beside_a_port_stays_on_the_host(find, port, count):
+    program = f"""
+import porting, torch
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.part = torch.nn.Linear(4, 4)
+    def forward(self, x):
+        return self.part(x, 0.5)
+    def sample(self, x):
+        for step in range(10):
+            x = self.part(x, step / 10)
+        return x
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+{port}
+for x in torch.utils.data.DataLoader(torch.ones(8, 4)):
+    model(x).mean().backward()
+    optimizer.step()
+model.sample(torch.ones(1, 4))
+"""
+
+    assert [one.split(":")[0] for one in find(program)].count("C020") == count

@@ -171,3 +171,28 @@ def test_an_environment_around_another_one_hands_on_its_actions(find):
     """
 
     assert find(program) == ["B020:9"]
+
+
+_LEFT_EARLY = """
+import gym, torch
+from porting import to_ipu
+from data import loader
+model = torch.nn.Linear(4, 3)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+PORT
+environment = gym.make("CartPole-v1")
+for number, (x, y) in enumerate(loader):
+    loss = torch.nn.functional.mse_loss(model(x), y)
+    loss.backward()
+    optimizer.step()
+    environment.step(int(model(x).argmax()))
+    if number >= 100:
+        break
+"""
+
+
+def test_a_loop_on_the_host_may_be_left_early_and_step_an_environment(find):
+    plain, ported = (_LEFT_EARLY.replace("PORT", port) for port in ("", "model = to_ipu(model, loop='host')"))
+
+    codes = [{one.split(":")[0] for one in find(program)} & {"B020", "B021"} for program in (plain, ported)]
+    assert codes == [{"B020", "B021"}, set()]

@@ -76,6 +76,20 @@ def test_a_loss_is_judged_as_forward_is(find, functions, loss, code):
 
 
 @pytest.mark.parametrize(
+    "port",
+    ["model = porting.to_ipu(model, loop='host')", "porting.integrations.DeviceCalls(model, device='ipu').install()"],
+)
+@pytest.mark.parametrize("loss", ["loss = (out[y > 0] - 1).mean()", "loss = compute(out, y)"])
+def test_a_loss_that_stays_on_the_host_may_choose_elements_and_read_values(find, port, loss):
+    functions = (
+        "import porting, porting.integrations\ndef compute(out, y):\n    return out.mean() / int((y >= 0).sum())"
+    )
+    program = PLAIN.format(functions=functions, loss=loss).replace("for x, y", f"{port}\nfor x, y", 1)
+
+    assert list_codes(find, program) == []
+
+
+@pytest.mark.parametrize(
     ("functions", "loss", "codes"),
     [
         (

@@ -275,3 +275,20 @@ def test_autocast_that_is_switched_off_chooses_nothing(find, enabled, places):
     """
 
     assert find(program) == places
+
+
+@pytest.mark.parametrize(("given", "codes"), [("", ["O016"]), ("model = porting.to_ipu(model, loop='host')", [])])
+def test_a_switch_of_synchronisation_is_none_for_a_port_of_a_loop_on_the_host(find, given, codes):
+    program = f"""
+import porting, torch
+model = torch.nn.Linear(4, 3)
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+{given}
+for step in range(3):
+    model.require_backward_grad_sync = step == 2
+    model(torch.ones(2, 4)).mean().backward()
+    opt.step()
+    opt.zero_grad()
+"""
+
+    assert [one.split(":")[0] for one in find(program) if one.startswith("O016")] == codes

@@ -170,3 +170,8 @@ def test_a_rank_of_mpi_that_a_setting_turns_off_is_the_first_in_each_instance_of
     """
 
     assert find(program) == ["K007:17"]
+
+
+def test_a_model_whose_calls_alone_go_to_a_device_is_saved_as_it_is(find):
+    calls = "from porting.integrations import DeviceCalls\nDeviceCalls(model, device='ipu').install()\n"
+    assert find(f"import torch\nmodel = torch.nn.Linear(4, 3)\n{calls}torch.save(model, 'model.pt')\n") == []
