@@ -39,8 +39,8 @@ def wait_for_outcome(
     text, share = "starting", 0.0
     while not process.wait(_POLL_SECONDS):
         with contextlib.suppress(OSError, ValueError):
-            written, _, text = (process.folder / "progress").read_text(encoding="utf-8").partition(" ")
-            share = float(written)
+            written, _, said = (process.folder / "progress").read_text(encoding="utf-8").partition(" ")
+            share, text = float(written), said
         progress(text, share)
         if deadline is not None and time.monotonic() > deadline:
             process.kill()

@@ -65,4 +65,6 @@ def test_what_is_written_as_progress_is_passed_on(wait):
     with pytest.raises(KeyboardInterrupt):
         wait("(folder / 'progress').write_text('0.5 half of it'); time.sleep(600)", progress=end_when_told)
 
-    assert (told[0], told[-1]) == (("starting", 0.0), ("half of it", 0.5))
+    # how often it was looked at before depends on the machine
+    assert {*told[:-1]} <= {("starting", 0.0)}
+    assert told[-1] == ("half of it", 0.5)
