@@ -63,7 +63,17 @@ class Proof:
     @property
     def is_proven(self) -> bool:
         """Whether all columns were run and passed."""
-        return bool(self.columns) and all(column.outcome is Outcome.PASSED for column in self.columns)
+        return bool(self.columns) and self.num_passed == len(self.columns)
+
+    @property
+    def num_passed(self) -> int:
+        """How many columns were run and passed."""
+        return sum(column.outcome is Outcome.PASSED for column in self.columns)
+
+    @property
+    def first_lack(self) -> str:
+        """The reason of the first column that did not pass; empty where all did."""
+        return next((column.reason for column in self.columns if column.outcome is not Outcome.PASSED), "")
 
     def as_plain(self) -> Dict[str, Any]:
         """Return the proof as plain values for JSON."""

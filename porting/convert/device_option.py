@@ -80,7 +80,8 @@ def add_device_option(program: Program, edits: Dict[str, FileEdits]) -> DeviceOp
     """Plan the edits that add the option to the program that is started."""
     parsed = _find_parsing(program)
     if parsed is None:
-        return _add_parser(program, edits[program.main.path])
+        # an empty script starts nothing
+        return _add_parser(program, edits[program.main.path]) if program.main.tree.body else DeviceOption()
     file, call, statement = parsed
     is_kept = isinstance(statement, ast.Assign) and statement.value is call
     name = write_node(statement.targets[0]) if isinstance(statement, ast.Assign) and is_kept else "args"

@@ -202,8 +202,10 @@ class _Trial:
     def _say_place(self, finding: Finding) -> str:
         if finding.place is None:
             return ""
-        root = os.path.realpath(self._program.converted)
-        return f" ({os.path.relpath(os.path.realpath(finding.place.file), root)}:{finding.place.line})"
+        # what did not change is a link to the old file
+        roots = [os.path.realpath(root) for root in (self._program.converted, self._program.original)]
+        file = os.path.realpath(finding.place.file)
+        return f" ({min((os.path.relpath(file, root) for root in roots), key=len)}:{finding.place.line})"
 
     def judge_first_step(self) -> Column:
         """Judge outputs, loss and gradients of the first step: of the port, and without a device."""

@@ -16,7 +16,7 @@ from porting.convert.program import Found, Program
 from porting.convert.sites import Role
 from porting.convert.training_step import Helper, StepError, TrainingStep
 from porting.convert.trees import LOOPS, Function, ProgramFile, find_argument, list_parameters, write_node
-from porting.source.facts import Kind
+from porting.source.facts import Call, Kind
 
 __all__ = ["find_step"]
 
@@ -60,7 +60,7 @@ def _read_loss(program: Program, file: ProgramFile, calls: Sequence[ast.Call]) -
     texts = {}
     for call in calls:
         if call.args or call.keywords:
-            raise StepError(file, call, "the backward pass has arguments, as it does not end with the step")
+            raise StepError(file, call, "`backward` is called with arguments: its graph is used again behind the step")
         assert isinstance(call.func, ast.Attribute)
         loss = call.func.value
         if isinstance(loss, ast.Call) and isinstance(loss.func, ast.Attribute) and loss.func.attr == "scale":
@@ -155,13 +155,20 @@ def _check_modes(program: Program, step: TrainingStep) -> None:
     """Raise StepError for a loop that trains in the mode in which an evaluation has left the model."""
     calls = [one for one in program.facts.list_methods("eval", "train") if one.is_on(Kind.MODULE, Kind.PORT)]
     loops = {loop.node for fact in program.list_facts(step.backward)[:1] for loop in fact.where.loops}
-    if not any(one.is_method("eval") and loops & {loop.node for loop in one.where.loops} for one in calls):
+    evaluates = [one for one in calls if one.is_method("eval") and loops & {loop.node for loop in one.where.loops}]
+    if all(any(_ends(one, other) for other in calls) for one in evaluates):
         return
     functions = [step.function, *_iter_callers(program, step.file, step.function, 4)]
     trains = [(program.find_file(one.where.file), one.node) for one in calls if one.is_method("train")]
     if not any(file is not None and file.find_function(node) in functions for file, node in trains):
         reason = "the loop calls `eval()`, and no `train()` before the step"
         raise StepError(step.file, step.backward, reason, _CALL_TRAIN)
+
+
+def _ends(evaluation: Call, other: Call) -> bool:
+    """Tell whether a function that has begun an evaluation lets the model train again."""
+    is_behind = other.place.line > evaluation.place.line
+    return other.is_method("train") and other.where.body is evaluation.where.body is not None and is_behind
 
 
 def _check_frozen(step: TrainingStep) -> None:

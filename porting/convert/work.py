@@ -12,13 +12,13 @@ import re
 import shlex
 import sys
 import tempfile
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Callable, List, Optional, Tuple
+from typing import Callable, Iterator, List, Optional, Tuple
 
 from porting.cli import EXIT_DONE, EXIT_FAILED
 from porting.convert.columns import ConvertedProgram, Proof
-from porting.convert.columns import Outcome as Passed
 from porting.convert.commands import DEFAULT_PORT_ARGUMENTS
 from porting.convert.conversion import PLAIN, POPTORCH, STYLES, Conversion, plan_conversion
 from porting.convert.dry_run import DryRun, run_program
@@ -109,7 +109,7 @@ def _report(
 
 
 def _convert(target: Target, arguments: argparse.Namespace, tell: Tell) -> Tuple[Conversion, Optional[Proof]]:
-    """Convert in the wanted style, or in the first one that leaves nothing and is proven."""
+    """Convert in the wanted style, or in the first one that leaves nothing and is proven, or in the most proven one."""
     notes: List[str] = []
     tell(f"reading {target.script}")
     root = str(target.root)
@@ -123,6 +123,7 @@ def _convert(target: Target, arguments: argparse.Namespace, tell: Tell) -> Tuple
     if seen is not None and len(styles) > 1 and any(max(one, default=0) > 1 for one in seen.num_backward.values()):
         styles.remove("idiomatic")
         notes.append("the idiomatic style was left: gradients of several backward passes make one step")
+    tried: List[Tuple[Conversion, Proof]] = []
     for style in styles:
         tell(f"planning, style {style}")
         known = {"sites": sites, "program": program, "instances": arguments.instances}
@@ -135,12 +136,17 @@ def _convert(target: Target, arguments: argparse.Namespace, tell: Tell) -> Tuple
             notes.append(f"the {style} style was not taken: {path}:{one.line}: {one.reason}")
             continue
         is_tried = target.is_run and not arguments.plan and bool(made.changed)
-        proof = _prove(target, made, arguments, tell, is_last=is_last) if is_tried else None
-        if is_last or proof is None or proof.is_proven:
+        proof = _prove(target, made, arguments, tell) if is_tried else None
+        if proof is None or proof.is_proven:
+            return made, proof
+        tried.append((made, proof))
+        if is_last:
             break
-        reason = next(one.reason for one in proof.columns if one.outcome is not Passed.PASSED)
-        notes.append(f"the {style} style was not taken: {reason}")
-    return made, proof
+        notes.append(f"the {style} style was not taken: {proof.first_lack}")
+    made, best = max(tried, key=lambda one: (not one[0].left, one[1].num_passed))
+    with _link_converted(target, made) as (_root, converted, inside):
+        made.left += list_leftovers(made, str(converted / inside))
+    return made, best
 
 
 def _observe(target: Target, tell: Tell, notes: List[str]) -> DryRun:
@@ -152,22 +158,26 @@ def _observe(target: Target, tell: Tell, notes: List[str]) -> DryRun:
     return seen
 
 
-def _prove(
-    target: Target, made: Conversion, arguments: argparse.Namespace, tell: Tell, *, is_last: bool = False
-) -> Proof:
-    """Prove a conversion on a copy, which commands name as the folder that is written.
-
-    One that could not be written is refused before, as a proof takes its time. What the last one lacks is left.
-    """
-    if arguments.write:
-        require_destination(target.root, made.changed, before=made.before, out=arguments.out)
+@contextmanager
+def _link_converted(target: Target, made: Conversion) -> Iterator[Tuple[Path, Path, str]]:
+    """Yield the project that a program lies in, another one as it is converted, and where in them the folder lies."""
     # a program may import what lies beside its folder
     root = find_project(target.root)
     inside = os.path.relpath(os.path.realpath(target.root), os.path.realpath(root))
+    changed = {os.path.normpath(os.path.join(inside, name)): text for name, text in made.changed.items()}
     with tempfile.TemporaryDirectory() as folder:
-        converted = Path(folder) / "converted"
-        changed = {os.path.normpath(os.path.join(inside, name)): text for name, text in made.changed.items()}
-        link_project(root, changed, converted)
+        link_project(root, changed, Path(folder) / "converted")
+        yield root, Path(folder) / "converted", inside
+
+
+def _prove(target: Target, made: Conversion, arguments: argparse.Namespace, tell: Tell) -> Proof:
+    """Prove a conversion on a copy, which commands name as the folder that is written.
+
+    One that could not be written is refused before, as a proof takes its time.
+    """
+    if arguments.write:
+        require_destination(target.root, made.changed, before=made.before, out=arguments.out)
+    with _link_converted(target, made) as (root, converted, inside):
         # after an ejection the port is the old project
         plain, ported = (converted, root) if made.style == PLAIN else (root, converted)
         program = ConvertedProgram(
@@ -180,15 +190,11 @@ def _prove(
             working=Path(inside),
         )
         below = "" if inside == os.curdir else f"(/{re.escape(inside)})?"
-        temporary = re.compile(rf"[^\s'`]*{re.escape(os.path.basename(folder))}/converted{below}")
+        temporary = re.compile(rf"[^\s'`]*{re.escape(converted.parent.name)}/converted{below}")
         place = "CONVERTED" if arguments.out is None else os.path.abspath(arguments.out)
         steps, seed, tell_name = arguments.steps, arguments.seed, lambda text: tell(temporary.sub(place, text))
-        if made.style == POPTORCH:
-            proof = prove_ports(program, num_steps=steps, seed=seed, tell=tell_name)
-        else:
-            proof = prove_conversion(program, num_steps=steps, seed=seed, tell=tell_name)
-        if is_last and not proof.is_proven:
-            made.left += list_leftovers(made, str(converted / inside))
+        prove = prove_ports if made.style == POPTORCH else prove_conversion
+        proof = prove(program, num_steps=steps, seed=seed, tell=tell_name)
     return Proof(
         tuple(
             replace(one, reason=temporary.sub(place, one.reason), command=temporary.sub(place, one.command))

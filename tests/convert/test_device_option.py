@@ -100,3 +100,10 @@ def test_the_option_is_in_the_help_of_a_program_that_another_library_answers_for
     choose(text.replace("import click\n", ""), "--help")
 
     assert "--device {ipu,sim,cpu,cuda}" in capsys.readouterr().out
+
+
+def test_an_empty_script_has_no_option_and_nothing_to_convert(tmp_path):
+    text, made = convert_text(tmp_path, "")
+
+    assert text == ""
+    assert [one.reason for one in made.left] == ["no call of a model with gradients was found"]

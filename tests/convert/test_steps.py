@@ -30,7 +30,7 @@ REFUSED = {
     "a step has several backward passes, and a device's call makes one": write_loop(
         *FORWARD, "optimizer.zero_grad()", "loss.backward()", "penalty = model(x).sum()", "penalty.backward()", STEP[2]
     ),
-    "the backward pass has arguments, as it does not end with the step": write_loop(
+    "`backward` is called with arguments: its graph is used again behind the step": write_loop(
         *FORWARD, "optimizer.zero_grad()", "loss.backward(retain_graph=True)", "optimizer.step()"
     ),
     "the model is called several times in a step": write_loop(
@@ -96,6 +96,15 @@ Trainer().fit()
 @pytest.mark.parametrize("reason", REFUSED)
 def test_what_no_call_of_a_device_does_is_left_with_the_reason(tmp_path, reason):
     assert read_reason(tmp_path, REFUSED[reason]) == reason
+
+
+def test_a_function_that_evaluates_and_lets_the_model_train_again_is_no_reason(tmp_path):
+    evaluates = "def evaluate():\n    model.eval()\n    with torch.no_grad():\n        model(torch.ones(8, 4))\n"
+    text = convert_idiomatic(
+        tmp_path, write_loop(*FORWARD, *STEP, "evaluate()", head=f"{HEAD}{evaluates}    model.train()\n")
+    )
+
+    assert "model = to_ipu(" in text
 
 
 def test_clipping_behind_a_test_of_its_own_is_handed_over_with_the_test(tmp_path):

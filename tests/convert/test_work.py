@@ -23,11 +23,13 @@ def convert(tmp_path, monkeypatch):
     folder.mkdir(parents=True)
     (folder / "train.py").write_text('import sys\nsys.path.append("../../")\nfrom lib.shapes import SIZE\n' + LOOP)
 
-    def convert(look, *, num_backward=1):
+    def convert(look, *, num_backward=1, num_passed=lambda _text: 0):
         def prove(program, **_settings):
             look(program)
+            passed = num_passed((program.converted / program.script).read_text())
             reason = f"it failed in {program.converted}/programs/first/train.py"
-            return Proof((Column("numeric", Outcome.FAILED, reason),))
+            outcomes = [Outcome.PASSED] * passed + [Outcome.FAILED] * (3 - passed)
+            return Proof(tuple(Column("numeric", outcome, reason) for outcome in outcomes))
 
         monkeypatch.setattr(work, "prove_conversion", prove)
         monkeypatch.setattr(work, "run_program", lambda *_, **__: DryRun(num_backward={1: (num_backward,)}))
@@ -69,3 +71,12 @@ def test_gradients_that_are_added_up_are_no_step_of_a_device(convert):
 
     assert len(programs) == 1
     assert "the idiomatic style was left: gradients of several backward passes make one step" in text
+
+
+@pytest.mark.parametrize(
+    ("idiomatic", "minimal", "style"), [(3, 3, "idiomatic"), (2, 2, "idiomatic"), (2, 3, "minimal"), (1, 2, "minimal")]
+)
+def test_the_style_of_which_most_is_proven_is_taken(convert, idiomatic, minimal, style):
+    text = convert(lambda _program: None, num_passed=lambda new: minimal if 'loop="host"' in new else idiomatic)
+
+    assert text.startswith(f"train.py, style {style}: ")

@@ -138,6 +138,8 @@ _RANDOM_TRANSFORM = re.compile(
 _RANDOM_CALL = re.compile(r"(random|numpy\.random)\.\w+|torch\.(rand\w*|normal|bernoulli)")
 
 
+# a loop on the host waits for much else
+@rule(in_host_loops=False)
 def iter_slow_augmentation(reading: Reading) -> Iterator[Finding]:
     """B017: a loader without workers augments at random, in the process that feeds the device."""
     seen: Set[Place] = set()
