@@ -86,8 +86,8 @@ class LossInForward(nn.Module):
     `label` says which argument is the label: a position, a name, or a tuple of them (see `split_labels`). A call
     without labels returns the model's output. `label_transform` is applied to the labels first. `reduction` ("mean",
     "sum") makes a scalar of a loss that has several elements. `metrics` are functions of output and label by name.
-    `returns` orders what a call gives back: "output", "labels", "loss", "losses" (each term by name), "metrics". It
-    is `("output", "loss")` unless given, followed by "metrics" when there are any.
+    `returns` orders what a call gives back: "output", "labels", "loss", "losses" (each term by name, its weight
+    included), "metrics". It is `("output", "loss")` unless given, followed by "metrics" when there are any.
 
     The final loss is marked with `backend.identity_loss`, because a device starts from the last marked loss and not
     from what `forward` returns. `input_dtype`, `loss_dtype` and `output_dtype` are the casts of a `PrecisionPlan`; with
