@@ -170,6 +170,7 @@ def test_annotations_are_not_evaluated_so_that_python_38_can_read_them(trees):
     assert [name_of(path) for path in evaluated if defines_something(trees[path])] == []
 
 
+@pytest.mark.slow
 def test_functions_say_what_they_take(trees):
     types: Dict[str, List[str]] = {}
     for path, tree in trees.items():

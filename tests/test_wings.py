@@ -72,6 +72,7 @@ def link_package(package, folder, left_out):
             (folder / path.name).symlink_to(path)
 
 
+@pytest.mark.slow
 def test_all_that_is_not_core_may_be_deleted(run_without):
     ended = run_without(WINGS, "-c", _IMPORT_ALL + _TRAIN)
 
@@ -79,6 +80,7 @@ def test_all_that_is_not_core_may_be_deleted(run_without):
     assert re.search(r"^training .* replay ", ended.stdout, re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_without_compilers_it_is_said_once_that_a_port_trains_by_replay(run_without):
     ended = run_without(COMPILERS, "-c", _TRAIN)
 
@@ -94,6 +96,7 @@ def test_the_core_trains_without_one_wing(run_without, wing):
     assert ended.returncode == 0, ended.stderr
 
 
+@pytest.mark.slow
 def test_who_asks_for_the_fastest_engine_is_told_that_there_are_no_compilers(run_without):
     ended = run_without(COMPILERS, "-c", _ASK_FOR.format(engine="auto"))
 
@@ -102,6 +105,7 @@ def test_who_asks_for_the_fastest_engine_is_told_that_there_are_no_compilers(run
     assert "`porting.engines.tuning`" in ended.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["aot", "recurrence"])
 def test_an_engine_that_is_asked_for_by_name_is_refused_without_compilers(run_without, engine):
     ended = run_without(COMPILERS, "-c", _ASK_FOR.format(engine=engine))

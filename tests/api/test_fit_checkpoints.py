@@ -66,6 +66,7 @@ def test_it_does_so_with_other_options(options, tmp_path):
     assert begun[:-1] + train(tmp_path / "broken", **options) == undisturbed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["workers", "persistent workers"])
 def test_it_does_so_with_loading_processes(kind, tmp_path):
     undisturbed = train(tmp_path / "whole", kind=kind)

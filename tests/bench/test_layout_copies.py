@@ -77,6 +77,7 @@ def test_both_sides_are_counted_in_processes_of_their_own():
     assert copies.eager.number == copies.ported.number == 0
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("programs_have_compiler")
 def test_the_reason_is_kept_where_a_process_fails():
     source = Source("porting.bench.suite:load", {"name": "there is none", "choices": {}})

@@ -216,6 +216,7 @@ def test_batches_are_taken_as_they_are(check):
     assert status == 0, output
 
 
+@pytest.mark.slow
 def test_a_fault_without_a_line_stands_where_its_part_is_made(tmp_path):
     Path("model_of_test.py").write_text(
         "import torch\n\ndef make():\n    loss = torch.nn.CrossEntropyLoss(reduction='none')\n"

@@ -28,6 +28,7 @@ def target(tmp_path, monkeypatch):
     return "train_of_report.py"
 
 
+@pytest.mark.slow
 def test_a_page_has_a_part_of_each_verb(target, tmp_path, capsys):
     status = main(["report", f"{target}:make", "--html", "report.html", "--without", "bench", "verify"])
 
@@ -38,6 +39,7 @@ def test_a_page_has_a_part_of_each_verb(target, tmp_path, capsys):
     assert "report.html: check, plan" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_what_a_verb_says_of_a_program_that_fails_is_on_the_page(target, tmp_path, capsys):
     status = main(["report", f"{target}:broken", "--html", "report.html", "--without", "bench", "verify", "check"])
 

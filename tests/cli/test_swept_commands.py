@@ -124,6 +124,7 @@ def test_what_another_version_has_done_is_run_again(folder, judged, monkeypatch)
     assert judged == ["L001", "L001"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "reason"),
     [

@@ -78,6 +78,7 @@ def find(seen, role):
     return [(site.line, site.name) for site in seen.sites if site.role is role]
 
 
+@pytest.mark.slow
 def test_each_part_of_a_step_has_its_place_and_name(see):
     seen = see(
         f"{BEGIN}schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1)\n{LOADER}"
@@ -282,6 +283,7 @@ def test_a_program_finds_what_lies_above_its_folder_in_its_git_project(see, tmp_
     assert {site.path for site in seen.sites} == {str((tmp_path / "programs" / "train.py").resolve())}
 
 
+@pytest.mark.slow
 def test_a_program_runs_in_a_process_of_its_own_and_leaves_nothing(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("train.py").write_text(f"{BEGIN}open('left', 'w').close()\nmodel(x).sum().backward()\noptimizer.step()\n")

@@ -95,6 +95,7 @@ def outcomes_of(proof):
     return [column.outcome.value for column in proof.columns]
 
 
+@pytest.mark.slow
 def test_a_sound_conversion_passes_all_columns(prove):
     proof = prove()
 

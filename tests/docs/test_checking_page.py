@@ -65,6 +65,7 @@ def run_shell(line: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(words, capture_output=True, text=True, env=environment)
 
 
+@pytest.mark.slow
 def test_the_sessions_of_the_page_print_what_it_shows(repository, capsys, monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
 

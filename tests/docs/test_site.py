@@ -72,6 +72,7 @@ def test_the_words_of_a_fence_are_for_tests():
     assert without_words("```python raises=C001\nx\n```\n") == "```python\nx\n```\n"
 
 
+@pytest.mark.slow
 @needs_builder
 def test_the_reference_has_every_public_name():
     import porting

@@ -23,6 +23,7 @@ def short(monkeypatch):
     torch.set_num_threads(before)
 
 
+@pytest.mark.slow
 def test_the_demo_compares_both_and_ends_well(capsys):
     assert demo.main() == 0
 

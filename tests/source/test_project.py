@@ -165,6 +165,7 @@ def write_import(importer: str, wanted: str, form: int) -> str:
     return f"from {above}{'.'.join(package.split('.')[shared:])} import {last}"
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     files=st.lists(FILES.filter(lambda name: name != "__init__"), min_size=2, max_size=8, unique=True),

@@ -103,6 +103,7 @@ NUMBERS = st.floats() | st.sampled_from([0.0, 1e-320, 1e308, -1.0, math.nan, mat
 CURVE = st.lists(NUMBERS, max_size=6).map(tuple)
 
 
+@pytest.mark.slow
 @settings(max_examples=10, deadline=None, phases=[Phase.generate])
 @given(
     st.builds(Curves, CURVE, CURVE, CURVE, CURVE, CURVE, CURVE, CURVE),

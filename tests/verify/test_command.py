@@ -93,6 +93,7 @@ def stub_program(monkeypatch, certificate):
     return asked
 
 
+@pytest.mark.slow
 def test_a_program_is_certified_in_text_json_and_html(verify):
     status, out, err = verify("verified_of_test.py:make", "--steps", "3", "--out", "c.json", "--html", "c.html")
 
@@ -104,6 +105,7 @@ def test_a_program_is_certified_in_text_json_and_html(verify):
     assert "<b>PASS</b>" in Path("c.html").read_text()
 
 
+@pytest.mark.slow
 def test_what_is_done_is_told(monkeypatch):
     monkeypatch.syspath_prepend(".")
     told = []

@@ -39,6 +39,7 @@ def observe(tmp_path, monkeypatch):
     return run
 
 
+@pytest.mark.slow
 def test_a_program_is_ended_once_it_has_made_its_steps(observe):
     (training,) = observe(LOOP).trainings
 

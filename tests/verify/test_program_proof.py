@@ -9,6 +9,7 @@ from tests.verify.program_styles import STYLES
 from tests.verify.silent_errors import ERRORS, make_program
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ERRORS)
 def test_a_silent_error_is_found_where_it_begins(name, prove_programs):

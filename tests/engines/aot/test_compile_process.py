@@ -102,6 +102,7 @@ def test_the_compiler_gets_no_input(compiler, tmp_path):
     assert (tmp_path / "made" / "step" / "input").read_text() == "''"
 
 
+@pytest.mark.slow
 def test_progress_is_told_while_the_compiler_works(compiler):
     seconds = []
 
@@ -111,6 +112,7 @@ def test_progress_is_told_while_the_compiler_works(compiler):
     assert seconds == sorted(seconds)
 
 
+@pytest.mark.slow
 def test_a_compiler_is_loaded_before_there_is_a_program(compiler, tmp_path):
     compiler("pass")
     (tmp_path / "modules" / "pretended_compiler.py").write_text(
@@ -237,6 +239,7 @@ def test_an_exception_of_the_callers_ends_the_compiler(compiler, tmp_path):
     assert left_behind(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_a_compiler_ends_with_the_process_that_wanted_it_and_clears_away(compiler, tmp_path):
     compiler("pass")
     (tmp_path / "modules" / "pretended_compiler.py").write_text(
