@@ -9,13 +9,13 @@ import ast
 import difflib
 import textwrap
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
 import libcst as cst
 from libcst.metadata import MetadataWrapper, PositionProvider
 
 from porting.convert.own_imports import add_imports
-from porting.convert.trees import ProgramFile, write_node
+from porting.convert.trees import FUNCTIONS, ProgramFile, write_node
 from porting.source.patches.edits import REMOVED
 from porting.source.patches.fixes import EmptyLines
 
@@ -144,7 +144,23 @@ class FileEdits:
             compile(after, self.file.path, "exec", dont_inherit=True)
         except (SyntaxError, ValueError) as error:
             raise EditError(f"the result is no Python: {error}") from error
+        added = {"os", *(name for names in self.imported.values() for name in names)}
+        for function in (one for one in ast.walk(ast.parse(after)) if isinstance(one, FUNCTIONS)):
+            _require_bound(function, added)
         return after
+
+
+def _require_bound(function: ast.AST, names: Iterable[str]) -> None:
+    """Raise EditError for a function that reads one of these names before it gives it a meaning of its own."""
+    nodes = [*ast.walk(function)]
+    for name in names:
+        uses = [one for one in nodes if isinstance(one, ast.Name) and one.id == name]
+        imports = [one for one in nodes if isinstance(one, (ast.Import, ast.ImportFrom))]
+        bound = [one.lineno for one in uses if isinstance(one.ctx, ast.Store)]
+        bound += [one.lineno for one in imports if any((part.asname or part.name) == name for part in one.names)]
+        read = [one.lineno for one in uses if isinstance(one.ctx, ast.Load)]
+        if bound and read and min(read) < min(bound):
+            raise EditError(f"`{getattr(function, 'name', '')}` has a name `{name}` of its own behind the edit")
 
 
 def make_diff(before: bytes, after: bytes, name: str) -> str:

@@ -156,3 +156,14 @@ def test_a_text_that_is_no_python_is_refused(edits_of):
 def test_an_import_further_down_comes_too_late(tmp_path):
     text, _made = convert_text(tmp_path, "__author__ = 'me'\nimport os\nimport sys\n" + LOOP)
     assert text.index("import os") < text.index("os.environ")
+
+
+@pytest.mark.parametrize("own", ["import os", "os = None"])
+def test_what_reads_a_name_before_its_function_gives_it_a_meaning_has_no_place(tmp_path, own):
+    program = LOOP.replace("for step", f"def train():\n    {own}\n\nfor step")
+    begun = LOOP.replace("model = nn", "def make():\n    global model\n    model = nn", 1).replace(
+        "optimizer =", f"    {own}\nmake()\noptimizer =", 1
+    )
+
+    assert not convert_text(tmp_path, program)[1].left
+    assert "has a name `os` of its own behind the edit" in convert_text(tmp_path, begun)[1].left[0].reason
