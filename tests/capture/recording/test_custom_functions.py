@@ -229,6 +229,8 @@ def floats(state):
     return {name: value for name, value in state.items() if value.is_floating_point()}
 
 
+# of torch's own, in eager
+@pytest.mark.filterwarnings("ignore:'saved_variables' is deprecated:DeprecationWarning")
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_custom_function_trains_as_in_eager(name):
