@@ -22,6 +22,7 @@ __all__ = ["Found", "Program", "read_program"]
 Node = TypeVar("Node", bound=ast.AST)
 
 _OF_OPTIMIZER = {"step": Role.STEP, "zero_grad": Role.ZERO_GRAD}
+_METHODS = {Role.BACKWARD: "backward", Role.STEP: "step", Role.ZERO_GRAD: "zero_grad", Role.SCHEDULE: "step"}
 _WRAPPERS = (".DataParallel", ".DistributedDataParallel", "torch.compile")
 _CLIPS = ("torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad_value_")
 
@@ -64,9 +65,11 @@ class Program:
     def add_sites(self, sites: Iterable[Site]) -> None:
         """Add the sites that a run has shown; those that are known already stay as they are."""
         known = {(id(found.call), found.site.role) for found in self.sites}
+        # a scaler's step makes that of the optimizer which it is given
+        known |= {(id(call.node), Role.STEP) for call in self.facts.calls if call.is_on(Kind.SCALER)}
         for site in sites:
             file = self.find_file(site.path)
-            call = None if file is None else file.find_call(site.line, site.column)
+            call = None if file is None else file.find_call(site.line, site.column, _METHODS.get(site.role, ""))
             if file is not None and call is not None and (id(call), site.role) not in known:
                 self.sites.append(Found(site, file, call))
 

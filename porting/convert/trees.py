@@ -133,13 +133,17 @@ class ProgramFile:
                     yield inner
                 waiting.append(inner)
 
-    def find_call(self, line: int, column: int) -> Optional[ast.Call]:
-        """Find the innermost call that begins at a place; with column -1, the only call of a line."""
+    def find_call(self, line: int, column: int, method: str = "") -> Optional[ast.Call]:
+        """Find the innermost call that begins at a place; with column -1, the only call of a line.
+
+        Of several, as in `scaler.scale(loss).backward()`, it is that of `method`, if there is one.
+        """
         calls = [one for one in self._parents if isinstance(one, ast.Call) and one.lineno == line]
         if column < 0:
             return calls[0] if len(calls) == 1 else None
         found = [one for one in calls if (self.unit.place_of(one).column or 0) == column + 1]
-        return min(found, key=lambda one: (one.end_lineno or 0, one.end_col_offset or 0), default=None)
+        named = [one for one in found if method and getattr(one.func, "attr", "") == method]
+        return min(named or found, key=lambda one: (one.end_lineno or 0, one.end_col_offset or 0), default=None)
 
     def text_of(self, node: ast.AST) -> str:
         """Return the source of an expression, in one line."""
