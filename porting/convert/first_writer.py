@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
+from typing import Optional
 
 from porting.convert.names import get_root
 from porting.convert.sharing import Sharing
@@ -97,22 +98,22 @@ def _log(sharing: Sharing, file: ProgramFile, call: Call) -> None:
 def _number(sharing: Sharing, file: ProgramFile, call: Call) -> None:
     words = (find_keyword(call.node, one) for one in ("log_dir", "logdir", "comment"))
     name = next(iter(call.node.args), None) or next((one for one in words if one is not None), None)
-    if sharing.is_early(call):
-        return
-    if name is None:
-        sharing.unpack(file, call, '"comment": f"-{this_instance().index}"')
-    else:
-        sharing.choose(file, name, 'str(WHOLE or "runs/instance") + f"-{this_instance().index}"')
+    number = 'f"-{this_instance().index}"'
+    _set(sharing, file, call, name, f'str(WHOLE or "runs/instance") + {number}', f'"comment": {number}')
 
 
 def _disable(sharing: Sharing, file: ProgramFile, call: Call) -> None:
-    mode = find_keyword(call.node, "mode")
+    _set(sharing, file, call, find_keyword(call.node, "mode"), '"disabled"', '"mode": "disabled"')
+
+
+def _set(sharing: Sharing, file: ProgramFile, call: Call, given: Optional[ast.expr], value: str, setting: str) -> None:
+    """Put a value in the place of what a call is given, or give it a setting where it is given nothing."""
     if sharing.is_early(call):
         return
-    if mode is None:
-        sharing.unpack(file, call, '"mode": "disabled"')
+    if given is None:
+        sharing.unpack(file, call, setting)
     else:
-        sharing.choose(file, mode, '"disabled"')
+        sharing.choose(file, given, value)
 
 
 def _refuse(sharing: Sharing, _file: ProgramFile, call: Call) -> None:
