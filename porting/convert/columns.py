@@ -56,9 +56,10 @@ class Column:
 
 @dataclass(frozen=True)
 class Proof:
-    """The columns of a conversion."""
+    """The columns of a conversion, and what `porting check` has found in the converted program."""
 
     columns: Tuple[Column, ...]
+    findings: Tuple[Finding, ...] = ()
 
     @property
     def is_proven(self) -> bool:
@@ -76,9 +77,8 @@ class Proof:
         return next((column.reason for column in self.columns if column.outcome is not Outcome.PASSED), "")
 
     def as_plain(self) -> Dict[str, Any]:
-        """Return the proof as plain values for JSON."""
-        plain: Dict[str, Any] = make_plain(self)
-        return {"is_proven": self.is_proven, **plain}
+        """Return the columns as plain values for JSON."""
+        return {"is_proven": self.is_proven, "columns": make_plain(self.columns)}
 
     def __str__(self) -> str:
         """Lay the columns out for a terminal, each with its command."""

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import os
 from difflib import SequenceMatcher
-from typing import List
+from typing import List, Sequence
 
 from porting.convert.bindings import Undecided
-from porting.convert.columns import list_findings
 from porting.convert.conversion import Conversion
 from porting.diagnostics import Finding
 
 __all__ = ["list_leftovers"]
 
 
-def list_leftovers(made: Conversion, folder: str) -> List[Undecided]:
-    """List the findings in a conversion that was written into a folder."""
-    found = list_findings(os.path.join(folder, made.script))[0]
-    return [_leave(made, one, os.path.realpath(folder)) for one in found]
+def list_leftovers(made: Conversion, findings: Sequence[Finding], folder: str) -> List[Undecided]:
+    """List what was found in a conversion that is written into a folder, which has to be there still."""
+    return [_leave(made, one, os.path.realpath(folder)) for one in findings]
 
 
 def _leave(made: Conversion, finding: Finding, folder: str) -> Undecided:

@@ -50,7 +50,7 @@ def prove_ports(program: ConvertedProgram, *, num_steps: int, seed: int, tell: C
         columns.append(
             make_column(name, [wrong], lack, passed, {"steps": made, "compared bit by bit": compared}, command)
         )
-    return Proof(tuple(columns))
+    return Proof(tuple(columns), tuple(findings))
 
 
 def _make_runs(

@@ -46,7 +46,8 @@ def prove_conversion(
     """Run a program before and after, plain and on the simulator, each run for at most `limit_seconds`."""
     trial = _Trial(program, num_steps, seed, tell, limit_seconds)
     trial.run()
-    return Proof((trial.judge_specification(), trial.judge_first_step(), trial.judge_training()))
+    columns = trial.judge_specification(), trial.judge_first_step(), trial.judge_training()
+    return Proof(columns, tuple(trial.findings))
 
 
 class _Trial:
@@ -66,7 +67,7 @@ class _Trial:
         self._program, self._num_asked, self._tell = program, num_steps, tell
         self._plains: List[Observation] = []
         self._cpu, self._helps = Observation(), [Observation(), Observation()]
-        self._findings: Sequence[Finding] = ()
+        self.findings: Sequence[Finding] = ()
         self._found, self._check = "nothing was found", "porting check"
         self._ported: Optional[Observation] = None
         self._certified: Optional[Tuple[Certificate, Judgement]] = None
@@ -96,7 +97,7 @@ class _Trial:
 
     def _look_at_source(self) -> None:
         self._tell(f"checking {self._program.script}")
-        self._findings, is_read = list_findings(self._runs.pair.ported)
+        self.findings, is_read = list_findings(self._runs.pair.ported)
         if not is_read:
             self._found, self._check = "nothing was found in what was read", "porting check --allow-unread"
 
@@ -186,12 +187,12 @@ class _Trial:
         wanted = {word for word in self._program.port_arguments if word.startswith("-")} if old or new else set()
         lacking = sorted((old | wanted) - new) if self._cpu.trainings else []
         numbers = {
-            "findings of porting check": len(self._findings),
+            "findings of porting check": len(self.findings),
             "options kept": len(old & new),
             "options added": len(new - old),
         }
-        more = f", and {len(self._findings) - 1} more" if len(self._findings) > 1 else ""
-        faults = [f"{describe_finding(one)}{self._say_place(one)}{more}" for one in self._findings[:1]]
+        more = f", and {len(self.findings) - 1} more" if len(self.findings) > 1 else ""
+        faults = [f"{describe_finding(one)}{self._say_place(one)}{more}" for one in self.findings[:1]]
         faults += [f"`--help` does not list `{lacking[0]}`"] if lacking else []
         lack = self._find_lack(1)
         faults += [] if lack else [self._find_difference(1)]

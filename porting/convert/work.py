@@ -12,12 +12,12 @@ import re
 import shlex
 import sys
 import tempfile
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Callable, Iterator, List, Optional, Tuple
+from typing import Callable, List, Optional, Tuple
 
 from porting.cli import EXIT_DONE, EXIT_FAILED
+from porting.convert.bindings import Undecided
 from porting.convert.columns import ConvertedProgram, Proof
 from porting.convert.commands import DEFAULT_PORT_ARGUMENTS
 from porting.convert.conversion import PLAIN, POPTORCH, STYLES, Conversion, plan_conversion
@@ -65,7 +65,7 @@ def eject_project(arguments: argparse.Namespace) -> Outcome:
     target = find_target(arguments.path, arguments.command)
     with show_progress(sys.stderr) as tell, as_own_process(target):
         made = plan_ejection(str(target.root), target.script, target.arguments, shlex.split(arguments.port_args))
-        proof = _prove(target, made, arguments, tell) if target.is_run and made.changed else None
+        proof = _prove(target, made, arguments, tell)[0] if target.is_run and made.changed else None
     return _finish(target, made, proof, arguments, is_enough=False)
 
 
@@ -123,7 +123,7 @@ def _convert(target: Target, arguments: argparse.Namespace, tell: Tell) -> Tuple
     if seen is not None and len(styles) > 1 and any(max(one, default=0) > 1 for one in seen.num_backward.values()):
         styles.remove("idiomatic")
         notes.append("the idiomatic style was left: gradients of several backward passes make one step")
-    tried: List[Tuple[Conversion, Proof]] = []
+    tried: List[Tuple[Conversion, Proof, List[Undecided]]] = []
     for style in styles:
         tell(f"planning, style {style}")
         known = {"sites": sites, "program": program, "instances": arguments.instances}
@@ -136,16 +136,17 @@ def _convert(target: Target, arguments: argparse.Namespace, tell: Tell) -> Tuple
             notes.append(f"the {style} style was not taken: {path}:{one.line}: {one.reason}")
             continue
         is_tried = target.is_run and not arguments.plan and bool(made.changed)
-        proof = _prove(target, made, arguments, tell) if is_tried else None
-        if proof is None or proof.is_proven:
+        if not is_tried:
+            return made, None
+        proof, found = _prove(target, made, arguments, tell)
+        if proof.is_proven:
             return made, proof
-        tried.append((made, proof))
+        tried.append((made, proof, found))
         if is_last:
             break
         notes.append(f"the {style} style was not taken: {proof.first_lack}")
-    made, best = max(tried, key=lambda one: (not one[0].left, one[1].num_passed))
-    with _link_converted(target, made) as (_root, converted, inside):
-        made.left += list_leftovers(made, str(converted / inside))
+    made, best, found = max(tried, key=lambda one: (not one[0].left, one[1].num_passed))
+    made.left += found
     return made, best
 
 
@@ -158,26 +159,22 @@ def _observe(target: Target, tell: Tell, notes: List[str]) -> DryRun:
     return seen
 
 
-@contextmanager
-def _link_converted(target: Target, made: Conversion) -> Iterator[Tuple[Path, Path, str]]:
-    """Yield the project that a program lies in, another one as it is converted, and where in them the folder lies."""
-    # a program may import what lies beside its folder
-    root = find_project(target.root)
-    inside = os.path.relpath(os.path.realpath(target.root), os.path.realpath(root))
-    changed = {os.path.normpath(os.path.join(inside, name)): text for name, text in made.changed.items()}
-    with tempfile.TemporaryDirectory() as folder:
-        link_project(root, changed, Path(folder) / "converted")
-        yield root, Path(folder) / "converted", inside
-
-
-def _prove(target: Target, made: Conversion, arguments: argparse.Namespace, tell: Tell) -> Proof:
-    """Prove a conversion on a copy, which commands name as the folder that is written.
+def _prove(
+    target: Target, made: Conversion, arguments: argparse.Namespace, tell: Tell
+) -> Tuple[Proof, List[Undecided]]:
+    """Prove a conversion on a copy, which commands name as the folder that is written; list what was found there, too.
 
     One that could not be written is refused before, as a proof takes its time.
     """
     if arguments.write:
         require_destination(target.root, made.changed, before=made.before, out=arguments.out)
-    with _link_converted(target, made) as (root, converted, inside):
+    # a program may import what lies beside its folder
+    root = find_project(target.root)
+    inside = os.path.relpath(os.path.realpath(target.root), os.path.realpath(root))
+    changed = {os.path.normpath(os.path.join(inside, name)): text for name, text in made.changed.items()}
+    with tempfile.TemporaryDirectory() as folder:
+        converted = Path(folder) / "converted"
+        link_project(root, changed, converted)
         # after an ejection the port is the old project
         plain, ported = (converted, root) if made.style == PLAIN else (root, converted)
         program = ConvertedProgram(
@@ -190,14 +187,14 @@ def _prove(target: Target, made: Conversion, arguments: argparse.Namespace, tell
             working=Path(inside),
         )
         below = "" if inside == os.curdir else f"(/{re.escape(inside)})?"
-        temporary = re.compile(rf"[^\s'`]*{re.escape(converted.parent.name)}/converted{below}")
+        temporary = re.compile(rf"[^\s'`]*{re.escape(os.path.basename(folder))}/converted{below}")
         place = "CONVERTED" if arguments.out is None else os.path.abspath(arguments.out)
         steps, seed, tell_name = arguments.steps, arguments.seed, lambda text: tell(temporary.sub(place, text))
         prove = prove_ports if made.style == POPTORCH else prove_conversion
         proof = prove(program, num_steps=steps, seed=seed, tell=tell_name)
-    return Proof(
-        tuple(
-            replace(one, reason=temporary.sub(place, one.reason), command=temporary.sub(place, one.command))
-            for one in proof.columns
-        )
-    )
+        found = list_leftovers(made, proof.findings, str(converted / inside))
+    columns = [
+        replace(one, reason=temporary.sub(place, one.reason), command=temporary.sub(place, one.command))
+        for one in proof.columns
+    ]
+    return replace(proof, columns=tuple(columns)), found

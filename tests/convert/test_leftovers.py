@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from porting.convert.columns import list_findings
 from porting.convert.conversion import plan_conversion
 from porting.convert.leftovers import list_leftovers
 
@@ -48,7 +49,11 @@ def test_a_finding_has_the_line_of_the_old_program(tmp_path, files, place):
         (new / name).unlink()
         (new / name).write_bytes(code)
 
-    left = [one for one in list_leftovers(made, str(new)) if one.reason.startswith("C001")]
+    left = [
+        one
+        for one in list_leftovers(made, list_findings(str(new / made.script))[0], str(new))
+        if one.reason.startswith("C001")
+    ]
 
     assert [(one.path, one.line) for one in left] == [(str(old / place[0]), place[1])]
     assert left[0].help
