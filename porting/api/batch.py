@@ -74,11 +74,14 @@ def take_first(loader: Iterable[Structure]) -> Structure:
     """Take the first batch of a loader, which begins with the same one the next time.
 
     The host's random streams and the loader's own generators stay what they were. Raises OptionError P002 for an
-    iterator, which would have lost the batch, and BatchError B005 for a loader without any.
+    iterator, which would have lost the batch, and for what yields none, and BatchError B005 for an empty loader.
     """
     if isinstance(loader, Iterator):
         fault = f"a `{type(loader).__name__}` yields each batch once, and the training would miss this one"
         raise OptionError.at_caller("P002", message=fault, help="give the loader itself, or call `compile(*batch)`")
+    if not hasattr(loader, "__iter__") and not hasattr(loader, "__getitem__"):
+        fault = f"a `{type(loader).__name__}` is no loader: it yields no batches"
+        raise OptionError.at_caller("P002", message=fault, help="give a loader, or call `compile(*batch)`")
     parts = (loader, getattr(loader, "sampler", None), getattr(loader, "batch_sampler", None))
     generators = [getattr(part, "generator", None) for part in parts]
     states = [(one, one.get_state()) for one in generators if isinstance(one, torch.Generator)]

@@ -317,6 +317,8 @@ def test_an_iterator_and_an_empty_loader_are_no_loaders_to_warm_up_with(make_mod
 
     with pytest.raises(PortingError, match="yields each batch once"):
         ported.warm_up(iter([batch]))
+    with pytest.raises(PortingError, match="a `int` is no loader"):
+        ported.warm_up(5)
     with pytest.raises(BatchError, match="the loader has no batch"):
         ported.warm_up([])
     assert ported.warm_up([batch]) > 0
