@@ -242,7 +242,8 @@ class _Trial:
         numbers: Dict[str, Any] = {"steps": steps}
         if not lack or self._find_lack(1) == "":
             faults = [self._find_difference(min(steps, self._count_steady())), self._find_port_fault()]
-        if self._certified is not None and not any(faults):
+        # by a program that is no measure nothing is a fault of its port
+        if self._certified is not None and not any(faults) and self._find_unrest() is None:
             certificate = self._certified[0]
             fault, missing = self._read_certificate(certificate)
             faults, lack = [fault], lack or missing
